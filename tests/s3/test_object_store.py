@@ -265,7 +265,7 @@ class Overwriting(Bucket):
 def test_lost_races_detects_a_store_without_conditional_puts(root: Address) -> None:
     assert isinstance(root.storage, Bucket)
     store = root.storage
-    overwriting = Overwriting(store.place)
+    overwriting = Overwriting(store.location)
     assert lost_races(root) == 0
     assert lost_races(Address(root.url, overwriting)) == 50
     with pytest.raises(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Place of a bucket in settings and environment: invalid places are reported without a request. No server."""
+"""Location of a bucket in settings and environment: invalid places are reported without a request. No server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from lake.config import Settings
 from lake.connect.s3.bucket import Bucket
-from lake.connect.s3.place import Place, S3Settings, place
+from lake.connect.s3.place import BucketLocation, S3Settings, bucket_location
 from lake.errors import DeclarationError
 
 
@@ -34,7 +34,7 @@ NO_PORTS = ("http://h:99999", "http://h:0", "http://h:x", "http://h:", "http://[
 def test_invalid_endpoint_is_reported(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for told in (settings(endpoint), settings()):
         with pytest.raises(DeclarationError, match="is not the URL of a server") as raised:
-            place(told, URL)
+            bucket_location(told, URL)
         assert "hush" not in str(raised.value)
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
 
@@ -44,17 +44,17 @@ URLS = ("http://127.0.0.1:9000", "https://s3.example.org", "https://h.example.or
 
 @pytest.mark.parametrize("endpoint", [*URLS, "http://s3:9000/", "http://my_store"])
 def test_valid_endpoint_is_used_unchanged(endpoint: str) -> None:
-    assert place(settings(endpoint), URL) == Place("acme", endpoint.rstrip("/"), "us-east-1", True)
+    assert bucket_location(settings(endpoint), URL) == BucketLocation("acme", endpoint.rstrip("/"), "us-east-1", True)
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9000", "https://10.0.0.1", "http://[::1]:9000"])
 def test_virtual_host_style_is_rejected_for_an_ip_address(endpoint: str) -> None:
     with pytest.raises(DeclarationError, match="the name of a bucket cannot be put before it"):
-        place(settings(endpoint, path_style=False), URL)
+        bucket_location(settings(endpoint, path_style=False), URL)
 
 
 def test_amazon_s3_has_no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Bucket(Place("acme", "", "eu-central-1", path_style=False))
+    store = Bucket(BucketLocation("acme", "", "eu-central-1", path_style=False))
     assert "endpoint" not in store._client.config
     assert store._client.config["region"] == "eu-central-1"
     monkeypatch.setenv("AWS_REGION", "to be as it was when this test ends")

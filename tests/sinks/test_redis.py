@@ -102,17 +102,17 @@ def test_stepwise_swap_shows_both_editions_and_the_old_position_until_its_end(
     deliver(project, cache)
     edition(project, 2, "id", one="SELECT range AS id, 2 AS said FROM range(50, 150)")
     seen: list[tuple[list[int], int, int]] = []
-    each: Any = staged_swap._each
+    run: Any = staged_swap._run
     client = redis.client()
 
     def looked(*args: Any) -> None:
         for pair in args[4]:
-            each(*args[:4], [pair])
+            run(*args[:4], [pair])
             values = client.mget([f"cache:one:{n}" for n in range(150)])
             rows = [json.loads(str(value))["said"] for value in values if value is not None]
             seen.append((sorted(set(rows)), len(rows), json.loads(str(client.get("cache:position")))["edition"]))
 
-    monkeypatch.setattr(staged_swap, "_each", looked)
+    monkeypatch.setattr(staged_swap, "_run", looked)
     deliver(project, cache)
     assert {position for _, _, position in seen} == {1}
     assert [1, 2] in [said for said, _, _ in seen]
@@ -158,7 +158,7 @@ def test_verify_names_a_key_with_wrong_content_and_repair_restores_a_deleted_one
     cache = sink(project, "cache", f"{URL}[tables.one]\n")
     deliver(project, cache)
     redis.client().set("cache:one:4", value)
-    with pytest.raises(LakeError, match="cache:one:4 does not hold the row of one that it says"):
+    with pytest.raises(LakeError, match="cache:one:4 is not the row of one with that key"):
         verify_sink(project, cache)
     redis.client().delete("cache:one:4")
     repair(project, cache)
@@ -212,5 +212,5 @@ def test_cluster_is_refused(project: Settings, tmp_path: Path, monkeypatch: pyte
         cache = sink(project, "cache", f"{URL}[tables.one]\n")
         with pytest.raises(DeclarationError, match="same slot") as refused:
             deliver(project, cache)
-        assert "deliver to a server that is no cluster" in refused.value.fix
+        assert "name a server that is no cluster" in refused.value.fix
         assert server.client().dbsize() == 0

@@ -105,9 +105,9 @@ BAD = [
     ),
     ("kafka", 'bootstrap = "b"\n[client]\nlinger = [1]', "", "must be text, a number, true or false"),
     ("webhook", "", "", "url is missing"),
-    ("webhook", 'url = "ftp://x/y"\n' + GOOD.partition("\n")[2], "", "url is none of http or https"),
+    ("webhook", 'url = "ftp://x/y"\n' + GOOD.partition("\n")[2], "", "url is no http or https URL"),
     *(
-        ("webhook", f'url = "http://{rest}"\n' + GOOD.partition("\n")[2], "", "url is none of http or https")
+        ("webhook", f'url = "http://{rest}"\n' + GOOD.partition("\n")[2], "", "url is no http or https URL")
         for rest in INVALID
     ),
     ("webhook", f'url = "http://x/"\nsecret = "{SECRET}"', "", "secret must come from the environment"),

@@ -120,7 +120,7 @@ def test_recreated_topic_is_a_gap_until_it_is_given_up(kafka: Kafka, open_source
     kafka.send(topic, '{"n": 2}', '{"n": 3}')
     with pytest.raises(Gap, match="was recreated: its id is") as told:
         source.read(after, Kept())
-    assert "lake ingest shop --give-up takes all that the new one has as new" in told.value.fix
+    assert "lake ingest shop --give-up reads all its records as new" in told.value.fix
     kept, _, _ = read_all(source, source.skip_gap(after))
     assert kept.texts == ['{"n": 2}', '{"n": 3}']
     assert [int(facts["kafka.offset"]) for facts in kept.facts] == [GENERATION, GENERATION + 1]
@@ -163,7 +163,7 @@ def test_records_deleted_by_retention_are_a_gap_until_they_are_given_up(
     done(kafka.admin.delete_records([TopicPartition(topic, 0, 7)]))
     with pytest.raises(Gap, match="the offsets 4 to 6 were deleted there before they were read") as told:
         source.read(after, Kept())
-    assert "lake ingest shop --give-up goes on at 7, without what is gone" in told.value.fix
+    assert "lake ingest shop --give-up continues at 7, without the lost records" in told.value.fix
     assert source.lag(after).events == 2
     kept, _, _ = read_all(source, source.skip_gap(after))
     assert kept.texts == ['{"n": 7}', '{"n": 8}']

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lake.config import Settings
-from lake.connect.kafka.source.options import OURS, KafkaOptions, options_of
+from lake.connect.kafka.source.options import RESERVED_SETTINGS, KafkaOptions, options_of
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.sources.declared import sound_sources
@@ -54,9 +54,9 @@ WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
     (
         {"streams": {"flights": {"topic": "f"}, "weather": {"topic": "f"}}},
         "flights and weather take the topic 'f'",
-        "let a job tell",
+        "let a job divide its events",
     ),
-    *(({"client": {name: "x"}}, f"[client] '{name}' cannot be set", fix) for name, fix in OURS.items()),
+    *(({"client": {name: "x"}}, f"[client] '{name}' cannot be set", fix) for name, fix in RESERVED_SETTINGS.items()),
 )
 
 

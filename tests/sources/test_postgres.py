@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lake.connect.postgres.source import reader
-from lake.connect.postgres.source.messages import DUMPED, read_lsn
+from lake.connect.postgres.source.messages import TRUNCATE, read_lsn
 from lake.sources.source import Progress
 from tests.servers.postgres import Postgres
 from tests.sources.shop import Shop, Spooled, State, drained, exported, is_rewritten, order, read, replay, rows
@@ -224,7 +224,7 @@ def test_repeated_copy_reports_missing_rows_and_is_exact(shop: Shop) -> None:
             delivery = Spooled()
             place = after(source.read(place, delivery))
             replay(delivery.records, shop.contracts, state)
-        [gone] = [message for message in delivery.messages("orders") if message["source"]["ordinal"] == DUMPED]
+        [gone] = [message for message in delivery.messages("orders") if message["source"]["ordinal"] == TRUNCATE]
         assert (gone["op"], gone["source"]["lsn"]) == ("t", read_lsn(place["to"]))
         writers.join()
     last = Spooled()
@@ -319,11 +319,11 @@ def test_postgres_lag_counts_the_changes_to_be_read(shop: Shop, monkeypatch: pyt
         shop.execute(f"INSERT INTO orders (id) SELECT i FROM generate_series({number}00 + 1000, {number}00 + 1099) i")
     lag = source.lag(after(place))
     assert (lag.events, lag.at_least) == (300, False)
-    monkeypatch.setattr(reader, "COUNTED", 150)
+    monkeypatch.setattr(reader, "COUNTED_MESSAGES", 150)
     lag = source.lag(after(place))
     assert (lag.events, lag.at_least) == (200, True)
-    monkeypatch.setattr(reader, "COUNTING", timedelta(milliseconds=1))
-    monkeypatch.setattr(reader, "COUNTED", 10**9)
+    monkeypatch.setattr(reader, "COUNT_TIME", timedelta(milliseconds=1))
+    monkeypatch.setattr(reader, "COUNTED_MESSAGES", 10**9)
     assert source.lag(after(place)).events in {300, None}
     spool = Spooled()
     caught_up = drained(source, after(place), spool)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.connect.postgres.source.messages import lsn_text, place, read_lsn
+from lake.connect.postgres.source.messages import lsn_in_era, lsn_text, read_lsn
 from lake.connect.postgres.source.values import BYTEA, PLACEHOLDER, TIMESTAMP, TIMESTAMPTZ, PgType, codec
 
 TEXT_ARRAY, INT_ARRAY, DOMAIN, ENUM = 1009, 1007, 90_001, 90_002
@@ -93,6 +93,6 @@ def test_postgres_unchanged_value_is_written_as_the_debezium_placeholder() -> No
 @given(st.integers(0, 2**56 - 1), st.integers(0, 2**56 - 1), st.integers(0, 100), st.integers(0, 100))
 def test_position_sorts_by_era_then_log(lsn: int, other: int, era: int, later: int) -> None:
     assert read_lsn(lsn_text(lsn)) == lsn
-    assert (place(lsn, era) < place(other, later)) == ((era, lsn) < (later, other))
-    assert place(lsn) == lsn
-    assert place(lsn, era) < 2**63
+    assert (lsn_in_era(lsn, era) < lsn_in_era(other, later)) == ((era, lsn) < (later, other))
+    assert lsn_in_era(lsn) == lsn
+    assert lsn_in_era(lsn, era) < 2**63

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("alerts", nargs=-1, metavar="[ALERT]...")
 @click.option("--dry-run", is_flag=True, help="Only print the messages that would be sent.")
-@click.option("--follow", is_flag=True, help="Go on looking, until SIGINT or SIGTERM.")
+@click.option("--follow", is_flag=True, help="Keep checking until SIGINT or SIGTERM.")
 @click.option("--from-now", is_flag=True, help="Skip earlier changes: send only rows that change from now on.")
 @click.option("--retry", is_flag=True, help="Send undelivered messages again.")
 @click.option("--give-up", is_flag=True, help="Never send undelivered messages.")
@@ -43,18 +43,17 @@ def alert(
     from lake.sinks.deliver import forget_position
 
     declared, faults = chosen_alerts(shell.settings, alerts)
-    for one in declared if from_now else ():
-        if isinstance(one, RowAlert):
-            forget_position(shell.settings, one.sink.name)
+    for declared_alert in declared if from_now else ():
+        if isinstance(declared_alert, RowAlert):
+            forget_position(shell.settings, declared_alert.sink.name)
     if retry or give_up:
-        sinks = [one.sink for one in declared if isinstance(one, RowAlert)]
+        sinks = [row_alert.sink for row_alert in declared if isinstance(row_alert, RowAlert)]
         return retry_or_give_up(shell, sinks, faults, "alert", given_up=give_up)
     return _send(shell, declared, faults, dry_run=dry_run, follow=follow)
 
 
 def _send(shell: Shell, declared: list[Alert], faults: Faults, *, dry_run: bool, follow: bool) -> None:
-    from lake.connect.alerts.send import follow as go_on
-    from lake.connect.alerts.send import preview, send_alerts
+    from lake.connect.alerts import send
 
     failures: dict[str, LakeError] = {}
 
@@ -65,12 +64,13 @@ def _send(shell: Shell, declared: list[Alert], faults: Faults, *, dry_run: bool,
 
     report_faults(declared, faults, failed)
     if follow:
-        return go_on(shell.settings, declared, lambda result: shell.report(f"alert {result}"), failed)
-    done = [*(preview if dry_run else send_alerts)(shell.settings, declared, failed)]
-    data = [*map(asdict, done)]
+        return send.follow(shell.settings, declared, lambda result: shell.report(f"alert {result}"), failed)
+    results = [*(send.preview if dry_run else send.send_alerts)(shell.settings, declared, failed)]
+    data = [*map(asdict, results)]
     rows = [row | {"of": row["about"]} for row in data]
-    more = ["undelivered"] if any(one.undelivered for one in done) else []
-    lines = [*table(rows, "alert", "of", "sent", *more, "state"), *(text for one in done for text in one.messages)]
+    more = ["undelivered"] if any(result.undelivered for result in results) else []
+    messages = [text for result in results for text in result.messages]
+    lines = [*table(rows, "alert", "of", "sent", *more, "state"), *messages]
     return shell.emit_outcomes("alerts", data, failures, lines)
 
 

@@ -1,7 +1,7 @@
 """Declared alerts, `alerts/<name>.toml`. Options: docs/how-to/alerts.md.
 
-A row alert is a sink of one table that begins with the next change. A state alert is sent when its `measure` passes the
-limit `above`, and when it no longer does.
+A row alert is a sink of one table that begins with the next change. A state alert is sent when its `measure` exceeds
+`above`, and when it no longer does.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 SEE: Final = "see docs/how-to/alerts.md"
 KIND: Final = "webhook"
 CONDITIONS: Final = ("stopped", "failed", "behind", "stale", "missing", "drift")
-"""Counted as lines of `lake status --fail-if`; the other measures have values."""
-OF_PROJECT: Final = ("age", *CONDITIONS)
+"""Measures that count the lines of `lake status --fail-if`."""
+PROJECT_MEASURES: Final = ("age", *CONDITIONS)
 MEASURES: Final = ("lag", "age", "pending", "quarantine", "sink", "undelivered", *CONDITIONS)
-OF_ROWS: Final[OptionTable] = {
+ROW_OPTIONS: Final[OptionTable] = {
     "table": (str, None),
     "on": (list, ["insert", "update"]),
     "when": (str, ""),
 }
-OF_STATE: Final[OptionTable] = {"measure": (MEASURES, None), "of": (str, ""), "above": (int, 0)}
-COMMON: Final[OptionTable] = {
+STATE_OPTIONS: Final[OptionTable] = {"measure": (MEASURES, None), "of": (str, ""), "above": (int, 0)}
+COMMON_OPTIONS: Final[OptionTable] = {
     "message": (str, ""),
     "format": (("event", "text"), "event"),
     "after_publish": (bool, False),
 }
-_PLACE: Final = re.compile(r"\{([^{}]*)\}")
-_ROWS: Final = re.compile(r"alert|table|change|edition|cut|key|(before|after)\..+")
-_STATE: Final = re.compile(r"alert|measure|of|above|value|what|state")
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_ROW_NAMES: Final = re.compile(r"alert|table|change|edition|cut|key|(before|after)\..+")
+_STATE_NAMES: Final = re.compile(r"alert|measure|of|above|value|what|state")
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class MessageTemplate:
     where: str
 
     def faults(self, known: re.Pattern[str]) -> Iterator[DeclarationError]:
-        for place in _PLACE.findall(self.text):
-            if not known.fullmatch(place):
-                yield self._fault(f"message: {{{place}}} stands for nothing", known.pattern.replace("|", ", "))
+        for name in _PLACEHOLDER.findall(self.text):
+            if not known.fullmatch(name):
+                yield self._fault(f"message: {{{name}}} stands for nothing", known.pattern.replace("|", ", "))
 
     def fill(self, values: Mapping[str, Any]) -> str:
-        return _PLACE.sub(lambda place: self._value(place[1], values), self.text)
+        return _PLACEHOLDER.sub(lambda match: self._value(match[1], values), self.text)
 
-    def _value(self, place: str, values: Mapping[str, Any]) -> str:
-        name, _, column = place.partition(".")
+    def _value(self, placeholder: str, values: Mapping[str, Any]) -> str:
+        name, _, column = placeholder.partition(".")
         value = values[name]
         if column and value is not None:
             if column not in value:
@@ -101,9 +101,8 @@ class StateAlert:
 Alert = RowAlert | StateAlert
 
 
-def sink_of(name: str) -> str:
-    """Return a name that no declared sink can have."""
-    return f"alert-{name}"
+def sink_name(name: str) -> str:
+    return f"alert-{name}"  # no declared sink can have this name
 
 
 def sound_alerts(settings: Settings) -> tuple[dict[str, Alert], dict[str, DeclarationError]]:
@@ -117,33 +116,34 @@ def chosen_alerts(settings: Settings, wanted: Collection[str] = ()) -> tuple[lis
 def row_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
     alerts, faults = sound_alerts(settings)
     sinks = {alert.sink.name: alert.sink for alert in alerts.values() if isinstance(alert, RowAlert)}
-    return sinks, {sink_of(name): fault for name, fault in faults.items()}
+    return sinks, {sink_name(name): fault for name, fault in faults.items()}
 
 
 def _read(settings: Settings, file: DeclaredFile) -> Alert:
     given, where = file.values, file.where
-    if ("table" in given) == ("measure" in given):
+    is_row_alert = "table" in given
+    if is_row_alert == ("measure" in given):
         raise DeclarationError("it has to name a table or a measure, and not both", where=where, fix=SEE)
     with translated_import_errors("lake.sinks", KIND, where):
         from lake.connect import webhook
-    receiving = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
-    own = OF_ROWS if "table" in given else OF_STATE
-    options = read_options({**COMMON, **own, **receiving}, given, where, SEE)
-    default = "{alert}: {change} of {key} in {table}" if own is OF_ROWS else "{alert}: {state}: {what}"
+    receiver_options = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
+    own = ROW_OPTIONS if is_row_alert else STATE_OPTIONS
+    options = read_options({**COMMON_OPTIONS, **own, **receiver_options}, given, where, SEE)
+    default = "{alert}: {change} of {key} in {table}" if is_row_alert else "{alert}: {state}: {what}"
     message = MessageTemplate(options["message"] or default, where)
-    faults = [*message.faults(_ROWS if own is OF_ROWS else _STATE), *_faults(options, own, where)]
-    DeclarationError.raise_any(faults)
+    names = _ROW_NAMES if is_row_alert else _STATE_NAMES
+    DeclarationError.raise_any([*message.faults(names), *_faults(options, where, is_row_alert=is_row_alert)])
     receiver = partial(webhook.receiver_of, options, where)
     receiver()  # raises if the declaration is wrong
-    if own is OF_STATE:
-        own_options = {name: options[name] for name in (*OF_STATE, "format", "after_publish")}
+    if not is_row_alert:
+        own_options = {name: options[name] for name in (*STATE_OPTIONS, "format", "after_publish")}
         return StateAlert(file.name, message=message, where=where, receiver=receiver, **own_options)
     condition = condition_of(options["on"], options["when"], where)
     table = DeclaredTable(options["table"], options["table"], mode="append", shaped=False, condition=condition)
     form = partial(_row_body, file.name, message, options["format"])
-    make = partial(_target, settings, sink_of(file.name), receiver, form)
+    make = partial(_target, settings, sink_name(file.name), receiver, form)
     sink = DeclaredSink(
-        sink_of(file.name), KIND, {table.name: table}, where, make, options["after_publish"], "now", webhook.KEEPS
+        sink_name(file.name), KIND, {table.name: table}, where, make, options["after_publish"], "now", webhook.KEEPS
     )
     return RowAlert(file.name, sink)
 
@@ -154,10 +154,10 @@ def _target(settings: Settings, name: str, receiver: Callable[[], Receiver], for
     return WebhookTarget(settings, name, receiver(), ordered=False, form=form)
 
 
-def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Iterator[DeclarationError]:
-    if own is OF_STATE and options["of"] and options["measure"] in OF_PROJECT:
+def _faults(options: Mapping[str, Any], where: str, *, is_row_alert: bool) -> Iterator[DeclarationError]:
+    if not is_row_alert and options["of"] and options["measure"] in PROJECT_MEASURES:
         yield DeclarationError(f"of: {options['measure']} is of the whole project", where=where, fix="leave out of")
-    if own is OF_ROWS and not options["on"]:
+    if is_row_alert and not options["on"]:
         yield DeclarationError("on names no change", where=where, fix='for example on = ["insert"]')
 
 

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.connect.alerts.declared import CONDITIONS, Alert, RowAlert, StateAlert, sink_of, sound_alerts, state_body
+from lake.connect.alerts.declared import CONDITIONS, Alert, RowAlert, StateAlert, sink_name, sound_alerts, state_body
 from lake.contracts import declared_files
 from lake.errors import LakeError, StartOver
 from lake.ops.render import failed_conditions
@@ -36,15 +36,15 @@ from lake.store.locks import activity
 from lake.store.locks.lease import lease
 
 VERB: Final = "alert"
-PROJECT: Final = "the project"
-SHOWN: Final = 20
+WHOLE_PROJECT: Final = "the project"
+PREVIEWED: Final = 20
 POLL_SECONDS: Final = 5.0
 FIRING, RESOLVED = "firing", "resolved"
 
 
 @dataclass(frozen=True)
 class AlertResult:
-    """`undelivered` rows were not accepted. `messages` are the first bodies to send; only a preview has any."""
+    """`about` is the table or measure. `messages` are the first bodies of a preview."""
 
     alert: str
     about: str
@@ -54,8 +54,8 @@ class AlertResult:
     undelivered: int = 0
 
     def __str__(self) -> str:
-        lacking = f", {self.undelivered} undelivered" if self.undelivered else ""
-        return f"{self.alert}: {self.sent} sent{lacking}{f', {self.state}' if self.state else ''}"
+        undelivered = f", {self.undelivered} undelivered" if self.undelivered else ""
+        return f"{self.alert}: {self.sent} sent{undelivered}{f', {self.state}' if self.state else ''}"
 
 
 @dataclass
@@ -66,12 +66,12 @@ class Measurements:
     def status(self) -> Status:
         return status(*sound_project(self.settings))
 
-    def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
-        """Return value, description and subject. The value is None if nobody can know whether it is above the limit."""
-        values = [each for each in _values(self.status, alert.measure) if alert.of in {"", each[2]}]
+    def worst(self, alert: StateAlert) -> tuple[float | None, str, str]:
+        """Return value, description and subject. The value is None if unreadable data may raise it above the limit."""
+        values = [value for value in _values(self.status, alert.measure) if alert.of in {"", value[2]}]
         if alert.measure in CONDITIONS:
             values = [(float(len(values)), "; ".join(what for _, what, _ in values)[: runs.REASON_LENGTH], "")]
-        worst = max(values, default=None, key=lambda each: each[0])
+        worst = max(values, default=None, key=lambda value: value[0])
         unreadable = any(alert.of in {"", subject} for subject in _unreadable(self.status, alert.measure))
         if worst is None or (unreadable and worst[0] <= alert.above):
             return None, "", ""
@@ -101,13 +101,12 @@ def _values(now: Status, measure: str) -> Iterator[tuple[float, str, str]]:
             counts = ((sink.name, len(sink.rejected) + sink.undelivered) for sink in now.sinks)
             yield from ((float(count), f"{name} lacks {count} rows", name) for name, count in counts)
         case _:  # of CONDITIONS
-            lines = failed_conditions(now, [measure])  # messages about damage are sent as well
-            lines = [line for line in lines if f": {VERB} of " not in line]  # an alert about itself
+            lines = failed_conditions(now, [measure])  # these include damage, which only `stopped` counts
+            lines = [line for line in lines if f": {VERB} of " not in line]  # not failures of alerts
             yield from ((1.0, line, "") for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
 
 
 def _unreadable(now: Status, measure: str) -> list[str]:
-    """Return the subjects whose value cannot be read."""
     match measure:
         case "lag":
             return [table.name for table in now.tables if table.behind is None]
@@ -154,14 +153,14 @@ def preview(
 def _results(
     settings: Settings,
     alerts: Iterable[Alert],
-    of_rows: Callable[[Settings, RowAlert], AlertResult],
-    of_state: Callable[[Settings, StateAlert, Measurements], AlertResult],
+    on_rows: Callable[[Settings, RowAlert], AlertResult],
+    on_state: Callable[[Settings, StateAlert, Measurements], AlertResult],
     on_failure: Callable[[str, LakeError], None],
 ) -> Iterator[AlertResult]:
     values = Measurements(settings)
     for alert in alerts:
         try:
-            yield of_rows(settings, alert) if isinstance(alert, RowAlert) else of_state(settings, alert, values)
+            yield on_rows(settings, alert) if isinstance(alert, RowAlert) else on_state(settings, alert, values)
         except LakeError as failure:
             on_failure(alert.name, failure)
 
@@ -171,9 +170,9 @@ def _send_rows(settings: Settings, alert: RowAlert) -> AlertResult:
         done = deliver(settings, alert.sink)
     except StartOver as behind:
         raise StartOver(
-            f"alert {alert.name} is behind all that is kept: what changed since its last look is not known any more",
+            f"the changes since the last check of alert {alert.name} are no longer kept",
             where=behind.where,
-            fix=f"lake alert {alert.name} --from-now goes on without it",
+            fix=f"lake alert {alert.name} --from-now continues without them",
         ) from None
     count = sum(table.inserted + table.updated + table.deleted for table in done.tables)
     return AlertResult(alert.name, next(iter(alert.sink.tables)), count, undelivered=done.undelivered)
@@ -189,43 +188,43 @@ def _preview_rows(settings: Settings, alert: RowAlert) -> AlertResult:
         number, edition = sent.state(settings, alert.sink.name).number, plan.edition
         about = DeliveryInfo(alert.sink.name, number, edition.number, edition.cut, edition.published_at)
         rows = changed_rows(changes, about)
-        bodies = tuple(target.form(changed) for changed in islice(rows, SHOWN))
+        bodies = tuple(target.form(changed) for changed in islice(rows, PREVIEWED))
         return AlertResult(alert.name, changes.table.name, len(bodies) + sum(1 for _ in rows), messages=bodies)
 
 
 def _send_state(settings: Settings, alert: StateAlert, values: Measurements) -> AlertResult:
-    with lease(settings, f"sink.{sink_of(alert.name)}"), runs.failing(settings, VERB, alert.name):
-        before, count = sent.newest_episodes(settings).get(alert.name), 0
-        now = _next(alert, before, values)
-        while now is not None and (now != before or now.waits):
-            if now != before:
-                sent.record_episode(settings, now)
-            before = _send_next(settings, alert, now)
-            now, count = _next(alert, before, values), count + 1
+    with lease(settings, f"sink.{sink_name(alert.name)}"), runs.failing(settings, VERB, alert.name):
+        recorded, count = sent.newest_episodes(settings).get(alert.name), 0
+        episode = _next_episode(alert, recorded, values)
+        while episode is not None and (episode != recorded or episode.waits):
+            if episode != recorded:
+                sent.record_episode(settings, episode)
+            recorded = _send_next(settings, alert, episode)
+            episode, count = _next_episode(alert, recorded, values), count + 1
         runs.record_nothing_to_do(settings, VERB, [alert.name])
-        return AlertResult(alert.name, alert.measure, count, _shown(now))
+        return AlertResult(alert.name, alert.measure, count, _state_text(episode))
 
 
 def _preview_state(settings: Settings, alert: StateAlert, values: Measurements) -> AlertResult:
-    now = _next(alert, sent.newest_episodes(settings).get(alert.name), values)
-    if now is None or not now.waits:
-        return AlertResult(alert.name, alert.measure, 0, _shown(now))
-    states = ([FIRING] if now.told == 0 else []) + ([RESOLVED] if now.ended else [])
-    bodies = tuple(_body(alert, now, state) for state in states)
-    return AlertResult(alert.name, alert.measure, len(bodies), _shown(now), bodies)
+    episode = _next_episode(alert, sent.newest_episodes(settings).get(alert.name), values)
+    if episode is None or not episode.waits:
+        return AlertResult(alert.name, alert.measure, 0, _state_text(episode))
+    states = ([FIRING] if episode.told == 0 else []) + ([RESOLVED] if episode.ended else [])
+    bodies = tuple(_body(alert, episode, state) for state in states)
+    return AlertResult(alert.name, alert.measure, len(bodies), _state_text(episode), bodies)
 
 
-def _next(alert: StateAlert, before: Episode | None, values: Measurements) -> Episode | None:
-    """Return the current episode; a new one begins once no message of the one before is pending.
+def _next_episode(alert: StateAlert, before: Episode | None, values: Measurements) -> Episode | None:
+    """Begin an episode, end the one `before`, or return that unchanged.
 
-    While the value is unknown, no episode begins or ends.
+    A new one begins after all messages of the one before are sent. While the value is unknown, none begins or ends.
     """
-    value, what, of = values.measured(alert)
-    holds = value is not None and value > alert.above
+    value, what, of = values.worst(alert)
+    is_above = value is not None and value > alert.above
     at = values.status.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if before is not None and before.ended is None:
-        return before if holds or value is None else replace(before, ended=at)
-    if value is None or not holds or (before is not None and before.waits):
+        return before if is_above or value is None else replace(before, ended=at)
+    if value is None or not is_above or (before is not None and before.waits):
         return before
     return Episode(alert.name, before.number + 1 if before else 1, at, value, what[: runs.REASON_LENGTH], of=of)
 
@@ -240,9 +239,9 @@ def _send_next(settings: Settings, alert: StateAlert, episode: Episode) -> Episo
         receiver.send([WebhookMessage(id, (alert.name,), _body(alert, episode, state).encode())], answers)
     if rejection := answers[id]:
         raise LakeError(
-            f"the receiver does not take what alert {alert.name} tells: {rejection.reason}",
+            f"the receiver rejected a message of alert {alert.name}: {rejection.reason}",
             where=alert.where,
-            fix="it is told again with the next look",
+            fix="correct the receiver: the next check sends the message again",
         )
     return sent.record_episode(settings, replace(episode, told=episode.told + 1))
 
@@ -255,11 +254,11 @@ def _id(alert: StateAlert, episode: Episode, state: str) -> str:
 def _body(alert: StateAlert, episode: Episode, state: str) -> str:
     at = episode.began if state == FIRING else episode.ended or episode.began
     about: dict[str, Any] = {"state": state, "value": episode.value, "what": episode.what, "since": episode.began}
-    about["of"] = alert.of or episode.of or PROJECT
+    about["of"] = alert.of or episode.of or WHOLE_PROJECT
     return state_body(alert, _id(alert, episode, state), at, about)
 
 
-def _shown(episode: Episode | None) -> str:
+def _state_text(episode: Episode | None) -> str:
     return f"{FIRING} since {episode.began}: {episode.what}" if episode and episode.ended is None else ""
 
 

@@ -6,8 +6,8 @@ long. There are no transactions, so a delivery is staged in other indexes and th
 Each sink has one document in the index of positions. It is updated only if unchanged since it was read (`if_seq_no`):
 
 1. The deliverer marks in it that it is staging, and removes what others have staged.
-2. A table sent whole goes to a new index. Changes of other tables go to a staging index of the same mapping, which
-   shows what the server rejects.
+2. A table sent whole goes to a new index. Changes of other tables go to a staging index of the same mapping, to
+   find the documents that the server rejects.
 3. One write of the document commits the delivery: it has the new position and the staged indexes.
 4. Staged changes are copied to the live indexes, one action moves the aliases of whole tables, and one write completes
    the position. Any process may do and repeat this.
@@ -39,13 +39,13 @@ from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, Ta
 if TYPE_CHECKING:
     import pyarrow as pa
 
-GONE: Final = '{"_change": "delete"}'
-"""No column's name begins with `_`."""
-STAGED: Final = {"refresh_interval": "-1", "number_of_replicas": 0, "number_of_shards": 1}
-UNPACKED: Final = 4
-"""Size in memory, as a multiple of the size on disk."""
-KEPT: Final = "5m"
-SCROLLED: Final = {"scroll": KEPT, "allow_partial_search_results": "false"}
+DELETED: Final = '{"_change": "delete"}'
+"""Staged delete. No column's name begins with `_`."""
+STAGED_SETTINGS: Final = {"number_of_replicas": 0, "number_of_shards": 1}
+MEMORY_FACTOR: Final = 4
+"""Assumed size of documents in memory, as a multiple of their size on disk."""
+SCROLL_TIME: Final = "5m"
+SCROLL_PARAMETERS: Final = {"scroll": SCROLL_TIME, "allow_partial_search_results": "false"}
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,8 @@ class StagedIndex:
 
 @dataclass(frozen=True)
 class SwapState:
-    """`number` is that of the newest delivery."""
-
     position: str | None = None
-    number: int = 0
+    number: int = 0  # of the newest delivery
     staging: str | None = None
     staged: Sequence[StagedIndex] = ()
     next: str | None = None
@@ -80,26 +78,26 @@ class Positions:
         except exceptions.NotFoundError:
             return SwapState()
         source = found["_source"]
-        staged = tuple(StagedIndex(**each) for each in source.pop("staged"))
+        staged = tuple(StagedIndex(**staged) for staged in source.pop("staged"))
         source.pop("edition")
         return SwapState(**source, staged=staged, seq_no=found["_seq_no"], term=found["_primary_term"])
 
     def write(self, state: SwapState) -> SwapState:
-        about = {name: value for name, value in asdict(state).items() if name not in {"seq_no", "term"}}
-        about["edition"] = json.loads(state.position)["edition"] if state.position else None
+        document = {name: value for name, value in asdict(state).items() if name not in {"seq_no", "term"}}
+        document["edition"] = json.loads(state.position)["edition"] if state.position else None
         fence: dict[str, Any] = {"op_type": "create"}
         if state.seq_no is not None:
             fence = {"if_seq_no": state.seq_no, "if_primary_term": state.term}
-        self._make()
+        self._create_index()
         try:
             done = self.server.client.index(
-                index=self.names.positions, body=about, id=self.sink, params={"refresh": "true", **fence}
+                index=self.names.positions, body=document, id=self.sink, params={"refresh": "true", **fence}
             )
         except exceptions.ConflictError:
             raise _overtaken(self.server) from None
         return replace(state, seq_no=done["_seq_no"], term=done["_primary_term"])
 
-    def _make(self) -> None:
+    def _create_index(self) -> None:
         if not self.server.client.indices.exists(index=self.names.positions):
             mappings = {"dynamic": False, "properties": {"edition": {"type": "long"}}}
             try:
@@ -115,7 +113,7 @@ class Positions:
 
 
 def _overtaken(server: OpenSearchServer) -> Unavailable:
-    return overtaken("somebody else delivers to the same indexes, and is ahead", server.where)
+    return overtaken("another process delivers to the same indexes, and is ahead", server.where)
 
 
 @dataclass
@@ -131,36 +129,37 @@ class IndexStage:
 
     def begin(self) -> None:
         self.state = self.positions.write(replace(self.state, staging=self.delivery))
-        self._sweep()
+        self._remove_unpublished()
 
-    def _sweep(self) -> None:
+    def _remove_unpublished(self) -> None:
         names, client = self.positions.names, self.server.client
-        found = client.indices.get_alias(index=names.made)
-        unseen = [each for each, about in found.items() if {*about["aliases"]} == {IndexNames.writing(each)}]
-        self.positions.check_unchanged(self.state)  # later deliverers have changed the document
-        _remove(self.server, unseen)
+        found = client.indices.get_alias(index=names.staged_pattern)
+        unpublished = [name for name, index in found.items() if {*index["aliases"]} == {IndexNames.writing(name)}]
+        self.positions.check_unchanged(self.state)  # a later deliverer changes the document before it stages
+        _remove(self.server, unpublished)
 
-    def make(self, table: str, body: dict[str, Any], *, whole: bool) -> str:
+    def create_index(self, table: str, body: dict[str, Any], *, whole: bool) -> str:
         index = self.positions.names.index(table, self.delivery)
-        settings = body["settings"] | {"refresh_interval": "-1"} if whole else _without_place(body["settings"]) | STAGED
+        settings = body["settings"] if whole else _without_shards(body["settings"]) | STAGED_SETTINGS
+        settings = settings | {"refresh_interval": "-1"}
         aliases: dict[str, Any] = {IndexNames.writing(index): {}}
         self.server.client.indices.create(index=index, body={**body, "settings": settings, "aliases": aliases})
         self.staged[table] = StagedIndex(table, index, whole)
         return IndexNames.writing(index)
 
     def commit(self, position: str, bodies: dict[str, dict[str, Any]]) -> None:
-        client, indices = self.server.client, [each.index for each in self.staged.values()]
-        for each in self.staged.values():
-            if each.whole:
-                wanted = bodies[each.table]["settings"].get("refresh_interval")
-                client.indices.put_settings(body={"index": {"refresh_interval": wanted}}, index=each.index)
+        client, indices = self.server.client, [staged.index for staged in self.staged.values()]
+        for staged in self.staged.values():
+            if staged.whole:
+                interval = bodies[staged.table]["settings"].get("refresh_interval")
+                client.indices.put_settings(body={"index": {"refresh_interval": interval}}, index=staged.index)
         if indices:
             client.indices.refresh(index=",".join(indices))
         state = replace(self.state, staging=None, staged=tuple(self.staged.values()), next=position)
         self.state = self.positions.write(replace(state, number=state.number + 1))
 
 
-def _without_place(settings: dict[str, Any]) -> dict[str, Any]:
+def _without_shards(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not name.startswith(("number_of_", "routing"))}
 
 
@@ -176,7 +175,7 @@ def finish(positions: Positions) -> SwapState:
     for staged in state.staged:
         if not staged.whole:
             _copy(positions, state, staged)
-    _show(positions, state)
+    _swap_aliases(positions, state)
     done = positions.write(replace(state, position=state.next, next=None, staged=()))
     _remove(positions.server, [staged.index for staged in state.staged if not staged.whole])
     return done
@@ -185,30 +184,30 @@ def finish(positions: Positions) -> SwapState:
 def _copy(positions: Positions, state: SwapState, staged: StagedIndex) -> None:
     server, alias = positions.server, positions.names.alias(staged.table)
     if not server.client.indices.exists(index=alias):
-        return  # removed by someone else; the next delivery reports that
-    for some in pages(server, staged.index):
+        return  # removed meanwhile; the next delivery reports that
+    for page in pages(server, staged.index):
         positions.check_unchanged(state)
-        documents = [Document(name, None if text == GONE else text) for name, text in some]
+        documents = [Document(name, None if text == DELETED else text) for name, text in page]
         if failed := server.bulk(alias, documents, state.number):
             positions.write(replace(state, position=None, next=None, staged=()))  # the live index has no edition's rows
             raise LakeError(
-                f"{alias} does not take a document that an index like it has taken: {reason(failed[0].error)}",
+                f"{alias} rejects a document that an index like it accepted: {reason(failed[0].error)}",
                 where=server.where,
-                fix=f"lake deliver {positions.sink} --resync makes it anew",
+                fix=f"lake deliver {positions.sink} --resync builds it again",
             )
     server.client.indices.refresh(index=alias)
 
 
-def _show(positions: Positions, state: SwapState) -> None:
+def _swap_aliases(positions: Positions, state: SwapState) -> None:
     actions = list[dict[str, Any]]()
     client = positions.server.client
     for staged in state.staged:
         alias = positions.names.alias(staged.table)
         if staged.whole:
-            is_there = client.indices.exists(index=alias)
-            there = client.indices.get_alias(index=alias) if is_there else {}
-            actions += [{"remove_index": {"index": old}} for old in there if old != staged.index]
-            if staged.index not in there:
+            exists = client.indices.exists(index=alias)
+            current = client.indices.get_alias(index=alias) if exists else {}
+            actions += [{"remove_index": {"index": old}} for old in current if old != staged.index]
+            if staged.index not in current:
                 actions.append({"add": {"index": staged.index, "alias": alias}})
     if actions:
         positions.check_unchanged(state)
@@ -218,22 +217,22 @@ def _show(positions: Positions, state: SwapState) -> None:
 def pages(server: OpenSearchServer, index: str) -> Iterator[list[tuple[str, str]]]:
     """Yield (`_id`, JSON) of an index's documents, as of the start."""
     client = server.client
-    body = {"size": _page(server, index), "sort": ["_doc"], "query": {"match_all": {}}}
-    found = server.retry(lambda: client.search(body=body, index=index, params=SCROLLED))
+    body = {"size": _page_size(server, index), "sort": ["_doc"], "query": {"match_all": {}}}
+    found = server.retry(lambda: client.search(body=body, index=index, params=SCROLL_PARAMETERS))
     try:
         while hits := found["hits"]["hits"]:
             yield [(hit["_id"], json.dumps(hit["_source"], ensure_ascii=False)) for hit in hits]
-            scroll = {"scroll_id": found["_scroll_id"], "scroll": KEPT}
+            scroll = {"scroll_id": found["_scroll_id"], "scroll": SCROLL_TIME}
             found = server.retry(partial(client.scroll, body=scroll))
     finally:
         with suppress(exceptions.OpenSearchException):  # the scroll expires anyway
             client.clear_scroll(body={"scroll_id": [found["_scroll_id"]]})
 
 
-def _page(server: OpenSearchServer, index: str) -> int:
-    about = server.client.indices.stats(index=index, metric="docs,store")["_all"]["primaries"]
-    each: int = UNPACKED * about["store"]["size_in_bytes"] // max(about["docs"]["count"], 1)
-    return max(1, min(BULK_ROWS, BULK_BYTES // max(each, 1)))
+def _page_size(server: OpenSearchServer, index: str) -> int:
+    stats = server.client.indices.stats(index=index, metric="docs,store")["_all"]["primaries"]
+    document_bytes: int = MEMORY_FACTOR * stats["store"]["size_in_bytes"] // max(stats["docs"]["count"], 1)
+    return max(1, min(BULK_ROWS, BULK_BYTES // max(document_bytes, 1)))
 
 
 @dataclass
@@ -267,7 +266,7 @@ class OpenSearchTarget:
             if not delivery.anew:
                 delivery.check_position(SinkPosition.from_json(state.position) if state.position else None)
             for changes in delivery.tables:
-                self._must_fit(delivery, changes)
+                self._check_index(delivery, changes)
             stage = IndexStage(self.positions, state)
             stage.begin()
             for changes in delivery.tables:
@@ -280,63 +279,63 @@ class OpenSearchTarget:
     def rows(self, table: TargetTable) -> pa.RecordBatchReader:
         return named_rows(table, self._read(table), self._no_row)
 
-    def _must_fit(self, delivery: SinkDelivery, changes: TableChanges) -> None:
+    def _check_index(self, delivery: SinkDelivery, changes: TableChanges) -> None:
         alias = self.names.alias(changes.table.far)
-        is_there = bool(self.server.client.indices.exists(index=alias))
+        exists = bool(self.server.client.indices.exists(index=alias))
         is_ours = delivery.shape_in_target(changes.table) is not None
-        if delivery.anew or is_there == is_ours or (is_there and changes.whole and is_ours):
+        if delivery.anew or exists == is_ours or (exists and changes.whole and is_ours):
             return
         what = (
-            f"there is an index {alias} already, and not of this sink" if is_there else f"the index {alias} was removed"
+            f"there is an index {alias} already, and not of this sink" if exists else f"the index {alias} was removed"
         )
-        fix = "give the sink a prefix of its own; or " if is_there else ""
+        fix = "give the sink a prefix of its own; or " if exists else ""
         raise DeclarationError(
             what,
             where=self.server.where,
-            fix=f"{fix}lake deliver {self.name} --resync makes it anew, in the place of what is there",
+            fix=f"{fix}lake deliver {self.name} --resync builds it again, and replaces what is there",
         )
 
     def _stage(self, stage: IndexStage, changes: TableChanges, body: dict[str, Any]) -> None:
-        alias = stage.make(changes.table.far, body, whole=True) if changes.whole else ""
-        for some in _documents(changes):
+        alias = stage.create_index(changes.table.far, body, whole=True) if changes.whole else ""
+        deleted = None if changes.whole else DELETED
+        for batch in _documents(changes):
             if not alias:
-                alias = stage.make(changes.table.far, body, whole=False)
-            gone = GONE if not changes.whole else None
-            documents = [Document(name, gone if text is None else text) for _, name, text in some]
-            keys = {name: key for key, name, _ in some}
+                alias = stage.create_index(changes.table.far, body, whole=False)
+            documents = [Document(name, deleted if text is None else text) for _, name, text in batch]
+            keys = {name: key for key, name, _ in batch}
             withdrawn = []
             for failed in self.server.bulk(alias, documents, stage.state.number + 1):
                 changes.reject(keys[failed.document.name], reason(failed.error))
-                withdrawn.append(Document(failed.document.name, GONE))
+                withdrawn.append(Document(failed.document.name, DELETED))
             if withdrawn and not changes.whole:
                 self.server.bulk(alias, withdrawn, stage.state.number + 1)
 
     def _read(self, table: TargetTable) -> Iterator[list[tuple[str | None, str]]]:
         with self.server.translated_errors():
-            for some in pages(self.server, self.names.alias(table.far)):
-                yield [(None if name.startswith(HASHED) else name, text) for name, text in some]
+            for page in pages(self.server, self.names.alias(table.far)):
+                yield [(None if name.startswith(HASHED) else name, text) for name, text in page]
 
     def _no_row(self, table: TargetTable, name: str) -> LakeError:
         return LakeError(
-            f"document {name} of {self.names.alias(table.far)} is not the row of {table.name} that its _id says",
+            f"document {name} of {self.names.alias(table.far)} is not the row of {table.name} with that _id",
             where=self.server.where,
             fix=f"remove it, and run lake deliver {self.name} --repair",
         )
 
 
 def _documents(changes: TableChanges) -> Iterator[list[tuple[str, str, str | None]]]:
-    some, size = list[tuple[str, str, str | None]](), 0
+    documents, size = list[tuple[str, str, str | None]](), 0
     for batch in json_rows(changes):
         columns = (batch.column(name).to_pylist() for name in ("key", "name", "after"))
         for key, name, after in zip(*columns, strict=True):
             if after is not None or changes.table.mode == "mirror":
-                some.append((key, name, after))
+                documents.append((key, name, after))
                 size += len(name) + len(after or "")
-                if len(some) >= BULK_ROWS or size >= BULK_BYTES:
-                    yield some
-                    some, size = [], 0
-    if some:
-        yield some
+                if len(documents) >= BULK_ROWS or size >= BULK_BYTES:
+                    yield documents
+                    documents, size = [], 0
+    if documents:
+        yield documents
 
 
 def _open(declaration: SinkDeclaration) -> Target:

@@ -22,7 +22,7 @@ TABLE: Final = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
 ID_BYTES: Final = 512
 HASHED: Final = "%sha256-"
 KEYWORD_CHARACTERS: Final = 8191
-"""Always within the 32,766 bytes that a keyword may have."""
+"""At most 32,766 bytes, the limit of a keyword."""
 EXACT_DIGITS: Final = 15
 SIMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
     "boolean": {"type": "boolean"},
@@ -72,11 +72,11 @@ class IndexNames:
 
     @staticmethod
     def writing(index: str) -> str:
-        """Writing through an alias does not recreate a deleted index."""
+        """Return the alias to write by: unlike a write by the index's name, it does not recreate a deleted index."""
         return f"{index}~writing"
 
     @property
-    def made(self) -> str:
+    def staged_pattern(self) -> str:
         return f"{self.prefix}*~*"
 
     def check_table(self, table: TargetTable, where: str) -> None:
@@ -95,15 +95,15 @@ def id_of(name: str) -> str:
 
 
 def index_body(table: TargetTable, where: str) -> dict[str, Any]:
-    given: Mapping[str, Any] = table.options["mapping"]
-    for column in given:
+    declared: Mapping[str, Any] = table.options["mapping"]
+    for column in declared:
         if column not in table.types:
             raise DeclarationError(
                 f"{table.name}: mapping: no column {column!r}", where=where, fix=did_you_mean(column, table.types)
             )
     with connect() as con:
-        kinds = {name: con.type(kind) for name, kind in table.types.items()}
-    properties = {name: given.get(name) or _of(kind, name in table.identity) for name, kind in kinds.items()}
+        types = {name: con.type(kind) for name, kind in table.types.items()}
+    properties = {name: declared.get(name) or _mapping(kind, name in table.identity) for name, kind in types.items()}
     described = {"table": table.name, "doc": table.doc}
     mappings = {"dynamic": False, "_meta": described, "properties": properties}
     return {"settings": {"gc_deletes": "1h", **_without_prefix(table.options["settings"])}, "mappings": mappings}
@@ -116,12 +116,12 @@ def _without_prefix(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**(within if isinstance(within, dict) else {"index": within}), **named}
 
 
-def _of(kind: Any, is_key: bool = False) -> Mapping[str, Any]:
+def _mapping(kind: Any, is_key: bool = False) -> Mapping[str, Any]:
     match kind.id:
         case "list":
-            return _of(kind.children[0][1])
+            return _mapping(kind.children[0][1])
         case "struct":
-            return {"type": "object", "properties": {name: _of(inner) for name, inner in kind.children}}
+            return {"type": "object", "properties": {name: _mapping(inner) for name, inner in kind.children}}
         case "decimal":
             (_, precision), (_, scale) = kind.children
             if precision > EXACT_DIGITS:
@@ -133,7 +133,7 @@ def _of(kind: Any, is_key: bool = False) -> Mapping[str, Any]:
 
 
 def reason(error: Mapping[str, Any]) -> str:
-    """Leave out the document's value, which may be personal."""
+    """Return why a document was rejected, without its values, which may be personal."""
     innermost = error
     while isinstance(innermost.get("caused_by"), dict):
         innermost = innermost["caused_by"]

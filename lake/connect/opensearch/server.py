@@ -24,8 +24,8 @@ BULK_ROWS: Final = 5000
 PAUSES: Final = (0.5, 1, 2, 4, 8)
 """Seconds to wait after status 429; then the delivery fails."""
 MALFORMED, NOT_FOUND, CONFLICT, TOO_LARGE, TOO_MANY = 400, 404, 409, 413, 429
-PASSING: Final = frozenset({429, 500, 502, 503, 504})
-REFUSED: Final = frozenset({401, 403})
+TRANSIENT: Final = frozenset({429, 500, 502, 503, 504})
+FORBIDDEN: Final = frozenset({401, 403})
 BLOCKED: Final = "cluster_block_exception"
 
 
@@ -80,15 +80,15 @@ class OpenSearchServer(SinkServer):
                 half = len(documents) // 2
                 first, second = documents[:half], documents[half:]
                 return [*failed, *self.bulk(alias, first, version), *self.bulk(alias, second, version)]
-            again = []
+            retried = []
             for document, item in zip(documents, answer, strict=True):
                 status, error = item.get("status", 200), item.get("error") or {}
                 if status == TOO_MANY:
-                    again.append(document)
+                    retried.append(document)
                 elif status >= MALFORMED and status != CONFLICT and not (status == NOT_FOUND and not error):
-                    self._must_be_of_the_document(error, status)
+                    self._raise_unless_of_document(error, status)
                     failed.append(FailedDocument(document, error))
-            documents = again
+            documents = retried
             if documents:
                 self._pause(pauses)
         return failed
@@ -123,16 +123,16 @@ class OpenSearchServer(SinkServer):
     def _pause(self, pauses: Iterator[float]) -> None:
         pause = next(pauses, None)
         if pause is None:
-            raise self.fault(Unavailable, "has too much to do", "try again later, or give it more room")
+            raise self.fault(Unavailable, "is overloaded", "try again later, or give it more memory")
         time.sleep(pause)
 
-    def _must_be_of_the_document(self, error: Mapping[str, Any], status: int) -> None:
+    def _raise_unless_of_document(self, error: Mapping[str, Any], status: int) -> None:
         kind, why = error.get("type", ""), error.get("reason", "")
         if kind == "index_not_found_exception" or (status == NOT_FOUND and kind):
-            raise overtaken("somebody else delivers to the same indexes, and is ahead, or has removed them", self.where)
-        if status in PASSING or kind == BLOCKED:
+            raise overtaken("another process delivers to the same indexes, or has removed them", self.where)
+        if status in TRANSIENT or kind == BLOCKED:
             raise self.fault(Unavailable, f"takes no documents: {why}", "see its log, and try again")
-        if status in REFUSED:
+        if status in FORBIDDEN:
             raise self.fault(DeclarationError, f"refuses: {why}", "allow the user to write the indexes")
 
     def as_error(self, error: Exception) -> LakeError:
@@ -150,12 +150,12 @@ class OpenSearchServer(SinkServer):
 
     def _status_error(self, error: exceptions.TransportError) -> LakeError:
         why, status = _reason(error), error.status_code
-        if status in PASSING or BLOCKED in str(error.error):
+        if status in TRANSIENT or BLOCKED in str(error.error):
             return self.fault(Unavailable, f"could not answer: {why}", "try again; see its log")
-        if status in REFUSED:
+        if status in FORBIDDEN:
             return self.fault(DeclarationError, f"refuses: {why}", "look at the user's name, password and rights")
         if status == NOT_FOUND:
-            fix = "run one `lake deliver` for each target, and try again; if it was removed, --resync makes it anew"
+            fix = "run one `lake deliver` for each target, and try again; if it was removed, --resync builds it again"
             return self.fault(Unavailable, f"has not what was there: {why}", fix)
         if status == MALFORMED:
             fix = "look at `mapping` and `settings` in the sink's file"
@@ -165,7 +165,7 @@ class OpenSearchServer(SinkServer):
 
 def _reason(error: exceptions.TransportError) -> str:
     with suppress(AttributeError, TypeError, KeyError, IndexError):
-        cause: Any = error.info["error"]  # type: ignore[index] # what else it may be is suppressed
+        cause: Any = error.info["error"]  # type: ignore[index] # errors of other forms are suppressed
         while isinstance(cause.get("caused_by"), dict):
             cause = cause["caused_by"]
         return str(cause["reason"])

@@ -14,10 +14,10 @@ from lake.text import ENCODED
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-PASSING: Final = frozenset({"08", "53", "57", "58"})
-"""Classes of SQLSTATE that may pass: connection, resources, operator intervention, system."""
-DIVIDED: Final = re.compile(r"\w+://(?:[^/@]*@)?+[^?@]*@")
-"""URL with a reserved sign in its user or password: libpq's errors would show what follows, as host or database."""
+TRANSIENT_CLASSES: Final = frozenset({"08", "53", "57", "58"})
+"""Classes of SQLSTATE: connection, resources, operator intervention, system."""
+UNESCAPED_LOGIN: Final = re.compile(r"\w+://(?:[^/@]*@)?+[^?@]*@")
+"""URL with an unescaped sign in its user or password. libpq takes what follows for a host, which its errors show."""
 NO_RIGHT: Final = "42501"
 SETTINGS: Final[Mapping[str, str]] = {
     "client_encoding": "UTF8",
@@ -29,17 +29,17 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
+def connect(dsn: str, name: str, where: str, **extra: str) -> Connection:
     """Connect by a libpq connection string, in autocommit mode; `name` becomes the application name.
 
     Raises Unavailable if the server does not answer, DeclarationError if it rejects the login.
     """
-    if DIVIDED.match(dsn):
+    if UNESCAPED_LOGIN.match(dsn):
         raise DeclarationError("the connection string cannot be read", where=where, fix=ENCODED)
     try:
         info = psycopg.conninfo.conninfo_to_dict(dsn)
-        given = {"connect_timeout": "10", "application_name": f"lake {name}"} | info | more
-        return psycopg.connect(autocommit=True, **given)  # type: ignore[arg-type] # words of libpq's own
+        options = {"connect_timeout": "10", "application_name": f"lake {name}"} | info | extra
+        return psycopg.connect(autocommit=True, **options)  # type: ignore[arg-type] # libpq's own options
     except psycopg.ProgrammingError:
         raise DeclarationError(
             "the connection string cannot be read",
@@ -51,7 +51,7 @@ def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
 
 
 def _refused(message: str, where: str) -> LakeError:
-    reason = [line for line in message.strip().splitlines() if not line.startswith("\t")][-1]  # without libpq's hints
+    reason = [line for line in message.strip().splitlines() if not line.startswith("\t")][-1]  # not libpq's hints
     if "password authentication failed" in message or "no password supplied" in message or "does not exist" in message:
         fix = "name a role that may log in, its password and its database"
         return DeclarationError(f"PostgreSQL refused: {reason}", where=where, fix=fix)
@@ -64,7 +64,7 @@ def fetch(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any,
 
 
 def is_transient(error: psycopg.Error) -> bool:
-    return isinstance(error, psycopg.OperationalError) or (error.sqlstate or "")[:2] in PASSING
+    return isinstance(error, psycopg.OperationalError) or (error.sqlstate or "")[:2] in TRANSIENT_CLASSES
 
 
 def unavailable(message: str, where: str) -> Unavailable:
@@ -75,7 +75,7 @@ class PostgresSession:
     """Session, opened on first use and again after it broke."""
 
     settings: ClassVar[Mapping[str, str]]
-    refusals: ClassVar[Mapping[str, tuple[type[LakeError], str, str]]]
+    errors_by_state: ClassVar[Mapping[str, tuple[type[LakeError], str, str]]]
     """Exception, message and fix by SQLSTATE; `{session.…}` is an attribute."""
 
     def __init__(self, dsn: str, *, name: str, where: str) -> None:
@@ -87,13 +87,13 @@ class PostgresSession:
         if self._open is None or self._open.closed:
             self._open = self.connect()
             with self.translated_errors():
-                self.settle(self._open)
+                self.configure(self._open)
         return self._open
 
-    def connect(self, **more: str) -> Connection:
-        return connect(self._dsn, self.name, self.where, **more)
+    def connect(self, **extra: str) -> Connection:
+        return connect(self._dsn, self.name, self.where, **extra)
 
-    def settle(self, connection: Connection) -> None:
+    def configure(self, connection: Connection) -> None:
         names, values = list(self.settings), list(self.settings.values())
         fetch(
             connection, "SELECT set_config(n, v, false) FROM unnest(%s::text[], %s::text[]) AS s(n, v)", names, values
@@ -118,8 +118,8 @@ class PostgresSession:
     def _as_error(self, error: psycopg.Error) -> LakeError:
         message = (error.diag.message_primary or str(error)).strip()
         detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
-        if refusal := self.refusals.get(error.sqlstate or ""):
-            kind, what, fix = refusal
+        if known := self.errors_by_state.get(error.sqlstate or ""):
+            kind, what, fix = known
             return kind(f"{what}: {message}{detail}", where=self.where, fix=fix.format(session=self))
         if is_transient(error):
             with suppress(psycopg.Error):

@@ -27,8 +27,8 @@ TABLES: Final = (
     f"CREATE TABLE {SCHEMA}.store (id TEXT NOT NULL, secret BYTEA NOT NULL)",
     f"CREATE TABLE {SCHEMA}.keys (stream TEXT, token TEXT, key BYTEA, PRIMARY KEY (stream, token))",
 )
-MAKING: Final = "SELECT pg_advisory_xact_lock(hashtext('lake_keys'))"
-MADE: Final = f"SELECT to_regclass('{SCHEMA}.store') IS NOT NULL"
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('lake_keys'))"
+EXISTS: Final = f"SELECT to_regclass('{SCHEMA}.store') IS NOT NULL"
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class KeyDatabase:
     where: str
 
     def is_made(self) -> bool:
-        with self.transaction() as read:
-            [[made]] = read.run(MADE)
-        return bool(made)
+        with self.transaction() as transaction:
+            [[exists]] = transaction.run(EXISTS)
+        return bool(exists)
 
     def identity(self) -> Identity:
         return _identity(self)
@@ -47,21 +47,21 @@ class KeyDatabase:
     def make(self, identity: Identity | None = None, rows: Iterable[list[tuple[Any, ...]]] = ()) -> Identity:
         if self.is_made():
             return self.identity()
-        with self.transaction(writes=True) as made:
-            made.run(MAKING)
-            if made.run(MADE) == [(True,)]:
-                return _stored(made)
+        with self.transaction(writes=True) as transaction:
+            transaction.run(LOCK)
+            if transaction.run(EXISTS) == [(True,)]:
+                return _stored(transaction)
             for statement in TABLES:
-                made.run(statement)
-            known = identity or Identity(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES))
-            made.run(f"INSERT INTO {SCHEMA}.store VALUES (?, ?)", *known)
-            for some in rows:
-                made.many(f"INSERT INTO {SCHEMA}.keys VALUES (?, ?, ?)", some)
-        return known
+                transaction.run(statement)
+            new = identity or Identity(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES))
+            transaction.run(f"INSERT INTO {SCHEMA}.store VALUES (?, ?)", *new)
+            for batch in rows:
+                transaction.many(f"INSERT INTO {SCHEMA}.keys VALUES (?, ?, ?)", batch)
+        return new
 
     @contextmanager
     def transaction(self, *, writes: bool = False) -> Iterator[Transaction]:
-        """`writes` changes nothing: PostgreSQL locks each row that is written."""
+        """`writes` has no effect: PostgreSQL locks each written row."""
         with self._connected() as connection, connection.transaction():
             connection.execute(f"SET LOCAL search_path = {SCHEMA}".encode())
             yield _PostgresStatements(connection)
@@ -82,21 +82,21 @@ class KeyDatabase:
             reason = first_line(error)
             if is_transient(error):
                 raise unavailable(reason, self.where) from None
-            fix = f"have the role own the schema {SCHEMA}, or make it; where its tables are lost, {COPY}"
+            fix = f"have the role own the schema {SCHEMA}, or create it; if its tables are lost, {COPY}"
             raise DeclarationError(f"the key store cannot be read: {reason}", where=self.where, fix=fix) from None
 
 
 @cache
 def _identity(database: KeyDatabase) -> Identity:
-    with database.transaction() as read:
-        if read.run(MADE) == [(True,)]:
-            return _stored(read)
+    with database.transaction() as transaction:
+        if transaction.run(EXISTS) == [(True,)]:
+            return _stored(transaction)
     raise DeclarationError("there is no key store", where=database.where, fix=COPY)
 
 
 def _stored(transaction: Transaction) -> Identity:
-    [found] = transaction.run(f"SELECT id, secret FROM {SCHEMA}.store")
-    return Identity(*found)
+    [identity] = transaction.run(f"SELECT id, secret FROM {SCHEMA}.store")
+    return Identity(*identity)
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,16 @@ class _PostgresStatements:
     connection: Connection
 
     def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return fetch(self.connection, _own(sql), *values)
+        return fetch(self.connection, _with_psycopg_marks(sql), *values)
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        self.connection.cursor().executemany(_own(sql).encode(), rows)
+        self.connection.cursor().executemany(_with_psycopg_marks(sql).encode(), rows)
 
     def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
-        found = self.connection.cursor().stream(_own(sql).encode(), values or None)
-        while rows := [*islice(found, cost.PEOPLE_AT_ONCE)]:
+        streamed = self.connection.cursor().stream(_with_psycopg_marks(sql).encode(), values or None)
+        while rows := [*islice(streamed, cost.PEOPLE_AT_ONCE)]:
             yield rows
 
 
-def _own(sql: str) -> str:
+def _with_psycopg_marks(sql: str) -> str:
     return sql.replace("?", "%s")

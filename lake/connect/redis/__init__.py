@@ -40,9 +40,9 @@ from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, Ta
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CAUSED: Final = "of pipeline caused error: "
-"""End of the part of a message that quotes the command, which has the row."""
-REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
+COMMAND_END: Final = "of pipeline caused error: "
+"""End of a message's part that quotes the command, and with it the row."""
+ERRORS_BY_WORD: Final[Mapping[str, tuple[type[LakeError], str]]] = {
     "NOAUTH": (DeclarationError, 'give it a password: password = "env:NAME"'),
     "WRONGPASS": (DeclarationError, "look at username and password"),
     "NOPERM": (
@@ -53,14 +53,14 @@ REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
     "READONLY": (Unavailable, "name the primary: this is a replica, or was made one"),
     "MISCONF": (Unavailable, "it cannot write to its disk, and refuses all changes: see its log"),
     "LOADING": (Unavailable, "it is loading its data: try again"),
-    "BUSY": (Unavailable, "a script of somebody's keeps it busy: try again"),
+    "BUSY": (Unavailable, "a script keeps it busy: try again"),
     "MASTERDOWN": (Unavailable, "try again"),
     "TRYAGAIN": (Unavailable, "try again"),
     "CLUSTERDOWN": (Unavailable, "try again"),
     "NOREPLICAS": (Unavailable, "it has too few replicas to take changes"),
     **dict.fromkeys(
         ("MOVED", "ASK", "CROSSSLOT"),
-        (DeclarationError, "deliver to a server that is no cluster: rows of one edition cannot change at once in one"),
+        (DeclarationError, "name a server that is no cluster, which cannot change the rows of an edition at once"),
     ),
 }
 """By the first word of the server's error."""
@@ -96,11 +96,11 @@ class RedisServer(SinkServer):
         )
 
     def as_error(self, error: Exception) -> LakeError:
-        message = str(error).rpartition(CAUSED)[2].strip() or type(error).__name__
-        stripped = getattr(error, "status_code", None)  # the word, if the client takes it out of the message
-        word = stripped or message.split()[0]
-        if word in REFUSED:
-            kind, fix = REFUSED[word]
+        message = str(error).rpartition(COMMAND_END)[2].strip() or type(error).__name__
+        removed_word = getattr(error, "status_code", None)  # if the client removes it from the message
+        word = removed_word or message.split()[0]
+        if word in ERRORS_BY_WORD:
+            kind, fix = ERRORS_BY_WORD[word]
             return self.fault(kind, f"refuses: {message}", fix)
         if isinstance(error, redis.exceptions.TimeoutError):
             what = f"does not answer within {self.seconds} s"
@@ -115,10 +115,10 @@ class RedisServer(SinkServer):
         return f"Redis at {parts.hostname}:{parts.port or 6379}" if parts.hostname else f"Redis at {parts.path}"
 
 
-MOST_BYTES: Final = 64 << 20
+TRANSACTION_BYTES: Final = 64 << 20
 """Most bytes of one transaction, which the server holds in memory twice."""
-LOST: Final = "while watching"
-EMPTY: Final = "all of its columns are null, and a hash has a field for each that is not"
+LOST_CONNECTION: Final = "while watching"
+EMPTY_HASH: Final = "all of its columns are null, and a hash has a field for each that is not"
 
 
 @dataclass
@@ -168,13 +168,13 @@ class RedisTarget:
             delivery.check_position(_parsed(found))
         for changes in delivery.tables:
             if delivery.shape_in_target(changes.table) is None and not delivery.anew:
-                self._must_be_free(changes.table)
+                self._check_unused(changes.table)
         return found
 
-    def _must_be_free(self, table: TargetTable) -> None:
-        if some := next(scan_keys(self.client, self.keys.rows(table.far)), None):
+    def _check_unused(self, table: TargetTable) -> None:
+        if keys := next(scan_keys(self.client, self.keys.rows(table.far)), None):
             raise DeclarationError(
-                f"there are keys such as {some[0].decode(errors='replace')!r} already, and not of this sink",
+                f"there are keys such as {keys[0].decode(errors='replace')!r} already, and not of this sink",
                 where=self.server.where,
                 fix=f"give it a prefix of its own; or lake deliver {self.name} --resync replaces them",
             )
@@ -186,7 +186,7 @@ class RedisTarget:
             for row in _rows(changes):
                 rows.append(row)
                 size += row.size
-                if size >= MOST_BYTES or len(rows) > self.at_once:
+                if size >= TRANSACTION_BYTES or len(rows) > self.at_once:
                     stage = self._staged(rows, stage)
                     rows, size = [], 0
         return stage, rows
@@ -202,8 +202,8 @@ class RedisTarget:
         """Return None if they are too many for one transaction."""
         stale = list[bytes]()
         for changes in delivery.tables:
-            for some in scan_keys(self.client, self.keys.rows(changes.table.far)) if changes.whole else ():
-                stale += some
+            for keys in scan_keys(self.client, self.keys.rows(changes.table.far)) if changes.whole else ():
+                stale += keys
                 if len(stale) > self.at_once:
                     return None
         return stale
@@ -215,16 +215,16 @@ class RedisTarget:
             if pipe.exists(self.keys.switch):
                 raise self._overtaken()
             pipe.multi()
-            gone = [self.keys.rows(row.table) + row.name for row in rows if row.json is None]
-            for some in (stale, gone):
-                if some:
-                    pipe.unlink(*some)
+            deleted = [self.keys.rows(row.table) + row.name for row in rows if row.json is None]
+            for keys in (stale, deleted):
+                if keys:
+                    pipe.unlink(*keys)
             set_rows(pipe, ((self.keys.rows(row.table) + row.name, row) for row in rows if row.json is not None))
             pipe.set(self.keys.position, position.to_json())
             try:
                 pipe.execute()
             except redis.exceptions.WatchError as error:
-                if LOST in str(error):
+                if LOST_CONNECTION in str(error):
                     raise redis.exceptions.ConnectionError(str(error)) from None
                 raise self._overtaken() from None
 
@@ -232,12 +232,12 @@ class RedisTarget:
         return overtaken(f"sink {self.name} was brought to another position meanwhile", self.server.where)
 
     def _read(self, table: TargetTable) -> Iterator[list[tuple[str, str]]]:
-        beginning = self.keys.rows(table.far)
+        key_prefix = self.keys.rows(table.far)
         is_json = table.options["form"] == "json"
         seen = set[int]()
         with self.server.translated_errors():
-            for some in scan_keys(self.client, beginning):
-                new = [key for key in dict.fromkeys(some) if hash(key) not in seen]
+            for keys in scan_keys(self.client, key_prefix):
+                new = [key for key in dict.fromkeys(keys) if hash(key) not in seen]
                 seen |= set(map(hash, new))
                 pipe = self.client.pipeline(transaction=False)
                 for key in new:
@@ -256,7 +256,7 @@ class RedisTarget:
 
     def _no_row(self, table: TargetTable, name: str) -> LakeError:
         return LakeError(
-            f"{self.keys.rows(table.far)}{name} does not hold the row of {table.name} that it says",
+            f"{self.keys.rows(table.far)}{name} is not the row of {table.name} with that key",
             where=self.server.where,
             fix=f"remove the key, and run lake deliver {self.name} --repair",
         )
@@ -273,7 +273,7 @@ def _rows(changes: TableChanges) -> Iterator[KeyChange]:
         columns = (batch.column(name).to_pylist() for name in ("key", "name", "after"))
         for key, name, after in zip(*columns, strict=True):
             if after is not None and form == "hash" and {*name.split(":")} == {NULL} and not fields(after):
-                changes.reject(key, EMPTY)
+                changes.reject(key, EMPTY_HASH)
                 yield KeyChange(table.far, form, name, None)
             elif after is not None or table.mode == "mirror":
                 yield KeyChange(table.far, form, name, after)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import redis
 
 TABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-SPECIAL: Final = re.compile(r"[*?\[\]\\^]")
+PATTERN_SIGNS: Final = re.compile(r"[*?\[\]\\^]")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RedisKeys:
     def staged(self, delivery: str, table: str) -> str:
         return f"{self.prefix}~{delivery}:{table}:"
 
-    def gone(self, delivery: str, table: str) -> str:
+    def deleted(self, delivery: str, table: str) -> str:
         return f"{self.prefix}~{delivery}-:{table}:"
 
 
@@ -91,14 +91,14 @@ COMMIT: Final = """
     if redis.call('GET', KEYS[1]) ~= ARGV[1] or redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
     if (redis.call('GET', KEYS[3]) or '') ~= ARGV[2] then return 0 end
     redis.call('SET', KEYS[2], ARGV[3]) return 1"""
-EACH: Final = """
+LOOP: Final = """
     if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
     for n = 2, #KEYS, 2 do {} end
     return 1"""
-REMOVE_STALE: Final = EACH.format("if redis.call('EXISTS', KEYS[n]) == 0 then redis.call('UNLINK', KEYS[n + 1]) end")
-RENAME: Final = EACH.format("if redis.call('EXISTS', KEYS[n]) == 1 then redis.call('RENAME', KEYS[n], KEYS[n + 1]) end")
-REMOVE: Final = EACH.format("redis.call('UNLINK', KEYS[n], KEYS[n + 1])")
-GO_ON: Final = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end redis.call('SET', KEYS[1], ARGV[2]) return 1"
+REMOVE_STALE: Final = LOOP.format("if redis.call('EXISTS', KEYS[n]) == 0 then redis.call('UNLINK', KEYS[n + 1]) end")
+RENAME: Final = LOOP.format("if redis.call('EXISTS', KEYS[n]) == 1 then redis.call('RENAME', KEYS[n], KEYS[n + 1]) end")
+REMOVE: Final = LOOP.format("redis.call('UNLINK', KEYS[n], KEYS[n + 1])")
+MARK: Final = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end redis.call('SET', KEYS[1], ARGV[2]) return 1"
 END: Final = """
     if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
     redis.call('SET', KEYS[2], ARGV[2]) redis.call('UNLINK', KEYS[1], KEYS[3]) return 1"""
@@ -134,7 +134,7 @@ def set_rows(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, KeyChange]])
 
 @dataclass(frozen=True)
 class KeySwap:
-    """Committed swap; `moving` once stale keys are removed."""
+    """Committed swap, as stored in the key `switch`. `moving` after stale keys are removed."""
 
     delivery: str
     position: str
@@ -156,19 +156,19 @@ class KeyStage:
     def begin(self) -> None:
         if not self.client.eval(BEGIN, 2, self.keys.staging, self.keys.switch, self.delivery):
             raise self._overtaken()
-        for some in scan_keys(self.client, f"{self.keys.prefix}~"):
-            if not self.client.eval(CLEAR, 1 + len(some), self.keys.staging, *some, self.delivery):
+        for keys in scan_keys(self.client, f"{self.keys.prefix}~"):
+            if not self.client.eval(CLEAR, 1 + len(keys), self.keys.staging, *keys, self.delivery):
                 raise self._overtaken()
 
     def write(self, rows: Sequence[KeyChange]) -> None:
         for first in range(0, len(rows), STEP):
-            some = rows[first : first + STEP]
+            part = rows[first : first + STEP]
             pipe = self.client.pipeline(transaction=False)
             pipe.get(self.keys.staging)
-            set_rows(pipe, ((self.keys.staged(self.delivery, r.table) + r.name, r) for r in some if r.json is not None))
-            if gone := {self.keys.gone(self.delivery, r.table) + r.name: "" for r in some if r.json is None}:
-                pipe.mset(gone)
-            self.tables |= {row.table for row in some}
+            set_rows(pipe, ((self.keys.staged(self.delivery, r.table) + r.name, r) for r in part if r.json is not None))
+            if deleted := {self.keys.deleted(self.delivery, r.table) + r.name: "" for r in part if r.json is None}:
+                pipe.mset(deleted)
+            self.tables |= {row.table for row in part}
             if pipe.execute()[0] != self.delivery.encode():
                 raise self._overtaken()
 
@@ -179,7 +179,7 @@ class KeyStage:
             raise self._overtaken()
 
     def _overtaken(self) -> Unavailable:
-        return overtaken("somebody else delivers to the same keys, and is ahead", self.keys.prefix)
+        return overtaken("another process delivers to the same keys, and is ahead", self.keys.prefix)
 
 
 def clear(client: redis.Redis, keys: RedisKeys) -> None:
@@ -194,7 +194,7 @@ def finish(client: redis.Redis, keys: RedisKeys) -> None:
     while (found := read(client, keys.switch)) is not None:
         swap = KeySwap(**json.loads(found))
         if swap.moving:
-            _move(client, keys, swap, found)
+            _rename_staged(client, keys, swap, found)
         else:
             _remove_stale(client, keys, swap, found)
 
@@ -202,28 +202,28 @@ def finish(client: redis.Redis, keys: RedisKeys) -> None:
 def _remove_stale(client: redis.Redis, keys: RedisKeys, swap: KeySwap, found: bytes) -> None:
     for table in swap.whole:
         pairs = _pairs(client, keys.rows(table), keys.staged(swap.delivery, table))
-        _each(client, REMOVE_STALE, keys, found, ([*reversed(pair)] for pair in pairs))
-    client.eval(GO_ON, 1, keys.switch, found, replace(swap, moving=True).to_json())
+        _run(client, REMOVE_STALE, keys, found, ([*reversed(pair)] for pair in pairs))
+    client.eval(MARK, 1, keys.switch, found, replace(swap, moving=True).to_json())
 
 
-def _move(client: redis.Redis, keys: RedisKeys, swap: KeySwap, found: bytes) -> None:
+def _rename_staged(client: redis.Redis, keys: RedisKeys, swap: KeySwap, found: bytes) -> None:
     for table in swap.tables:
         live = keys.rows(table)
-        _each(client, REMOVE, keys, found, _pairs(client, keys.gone(swap.delivery, table), live))
-        _each(client, RENAME, keys, found, _pairs(client, keys.staged(swap.delivery, table), live))
+        _run(client, REMOVE, keys, found, _pairs(client, keys.deleted(swap.delivery, table), live))
+        _run(client, RENAME, keys, found, _pairs(client, keys.staged(swap.delivery, table), live))
     client.eval(END, 3, keys.switch, keys.position, keys.staging, found, swap.position)
 
 
-def _pairs(client: redis.Redis, beginning: str, other: str) -> Iterator[list[bytes]]:
-    length = len(beginning.encode())
-    for some in scan_keys(client, beginning):
-        yield from ([key, other.encode() + key[length:]] for key in some)
+def _pairs(client: redis.Redis, key_prefix: str, other: str) -> Iterator[list[bytes]]:
+    length = len(key_prefix.encode())
+    for keys in scan_keys(client, key_prefix):
+        yield from ([key, other.encode() + key[length:]] for key in keys)
 
 
-def _each(client: redis.Redis, script: str, keys: RedisKeys, found: bytes, pairs: Iterable[list[bytes]]) -> None:
+def _run(client: redis.Redis, script: str, keys: RedisKeys, found: bytes, pairs: Iterable[list[bytes]]) -> None:
     flat = chain.from_iterable(pairs)
-    while some := [*islice(flat, 2 * STEP)]:
-        client.eval(script, 1 + len(some), keys.switch, *some, found)
+    while part := [*islice(flat, 2 * STEP)]:
+        client.eval(script, 1 + len(part), keys.switch, *part, found)
 
 
 def read(client: redis.Redis, key: str) -> bytes | None:
@@ -231,9 +231,9 @@ def read(client: redis.Redis, key: str) -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
-def scan_keys(client: redis.Redis, beginning: str) -> Iterator[list[bytes]]:
-    """A key may come twice."""
-    pattern = SPECIAL.sub(r"\\\g<0>", beginning) + "*"
+def scan_keys(client: redis.Redis, key_prefix: str) -> Iterator[list[bytes]]:
+    """Yield batches. A key may be repeated."""
+    pattern = PATTERN_SIGNS.sub(r"\\\g<0>", key_prefix) + "*"
     keys = client.scan_iter(pattern, STEP)
-    while some := [*islice(keys, STEP)]:
-        yield some
+    while batch := [*islice(keys, STEP)]:
+        yield batch

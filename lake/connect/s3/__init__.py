@@ -1,7 +1,7 @@
 """Storage in buckets of S3, or of a server with its protocol: `s3://BUCKET/PREFIX`.
 
-Keys are only in the environment, where delta-rs, obstore and Hadoop's S3A read them. They are no settings of Spark,
-because clients of Spark Connect can read those.
+Keys are only in the environment, where delta-rs, obstore and Hadoop's S3A read them. Clients of Spark Connect could
+read them in Spark's settings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
-from lake.connect.s3.place import S3Settings, error_of, place, read_error
+from lake.connect.s3.place import S3Settings, bucket_location, error_of, read_error
 from lake.store.storage import Storage, StorageKind
 
 
@@ -25,10 +25,10 @@ class S3(StorageKind):
     def open(self, settings: Settings, url: str) -> Storage:
         from lake.connect.s3.bucket import bucket
 
-        return bucket(place(settings, url), settings.path(".lake/staging"))
+        return bucket(bucket_location(settings, url), settings.path(".lake/staging"))
 
     def spark_conf(self, settings: Settings, scratch: Path | None) -> dict[str, str]:
-        at = place(settings, next(iter(settings.urls.values())))
+        at = bucket_location(settings, next(iter(settings.urls.values())))
         hadoop = {
             "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
             "fs.s3a.endpoint.region": at.region,

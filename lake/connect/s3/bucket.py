@@ -1,8 +1,8 @@
 """Client of a bucket of S3, or of a server with its protocol.
 
-A PUT of S3 is complete or not there, so no file is truncated. If-None-Match lets exactly one of several writers win. A
-PUT whose response was lost may have succeeded, and its retry is refused as if by another writer. So each PUT carries
-the id of its writer, and a refused writer reads the id of the existing object.
+A PUT writes the whole object or nothing. With If-None-Match exactly one of several writers succeeds. If the response of
+a successful PUT is lost, its retry is rejected. So each PUT has the id of its writer, and a rejected writer reads the
+id of the existing object.
 
 The keys are those of the environment; errors raised here do not contain them.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import obstore
 from obstore.store import S3Store
 
-from lake.connect.s3.place import Place, error_of, failed_request, missing_bucket
+from lake.connect.s3.place import BucketLocation, error_of, failed_request, missing_bucket
 from lake.errors import LakeError, Unavailable
 from lake.store.storage import Entry
 from lake.store.storage.objects import Object, RemoteStorage
@@ -35,49 +35,50 @@ if TYPE_CHECKING:
 WRITER: Final = "headwater-writer"
 """Object metadata: the id of the attempt that wrote it."""
 RETRIES: Final = 5
-MANY: Final = 1000
+REQUEST_OBJECTS: Final = 1000
 """Maximum number of objects that one request lists or deletes."""
-COPIED_AT_ONCE: Final = 5 << 30
+COPY_BYTES: Final = 5 << 30
 """Size of the largest object that S3 copies by one request."""
 
 
 @dataclass(frozen=True)
 class Bucket(RemoteStorage):
-    """Bucket: a URL is `s3://BUCKET/KEY`."""
-
-    place: Place
+    location: BucketLocation
     staging: Path | None = field(default=None, compare=False)
 
     @property
     def options(self) -> dict[str, str]:
         """Options for delta-rs, which reads the keys from the environment."""
         options = {
-            "aws_region": self.place.region,
-            "aws_virtual_hosted_style_request": "false" if self.place.path_style else "true",
+            "aws_region": self.location.region,
+            "aws_virtual_hosted_style_request": "false" if self.location.path_style else "true",
             "aws_conditional_put": "etag",
         }
-        if not self.place.endpoint:
+        if not self.location.endpoint:
             # Otherwise delta-rs queries the machine's metadata service, and warns.
-            os.environ.setdefault("AWS_REGION", self.place.region)
+            os.environ.setdefault("AWS_REGION", self.location.region)
             return options
-        return {**options, "aws_endpoint": self.place.host, "aws_allow_http": str(self.place.is_plain).lower()}
+        return {**options, "aws_endpoint": self.location.host, "aws_allow_http": str(self.location.is_plain).lower()}
 
     def of(self, url: str) -> Bucket:
         name = url.removeprefix("s3://").partition("/")[0]
-        return self if name == self.place.bucket else bucket(replace(self.place, bucket=name), self.staging)
+        return self if name == self.location.bucket else bucket(replace(self.location, bucket=name), self.staging)
 
     @cached_property
     def _client(self) -> S3Store:
-        config: S3Config = {"region": self.place.region, "virtual_hosted_style_request": not self.place.path_style}
-        if self.place.endpoint:
-            config["endpoint"] = self.place.host
-        client_options: ClientConfig = {"allow_http": self.place.is_plain}
+        config: S3Config = {
+            "region": self.location.region,
+            "virtual_hosted_style_request": not self.location.path_style,
+        }
+        if self.location.endpoint:
+            config["endpoint"] = self.location.host
+        client_options: ClientConfig = {"allow_http": self.location.is_plain}
         return S3Store(
-            self.place.bucket, config=config, client_options=client_options, retry_config={"max_retries": RETRIES}
+            self.location.bucket, config=config, client_options=client_options, retry_config={"max_retries": RETRIES}
         )
 
     def _key(self, url: str) -> str:
-        return url.removeprefix(f"s3://{self.place.bucket}").strip("/")
+        return url.removeprefix(f"s3://{self.location.bucket}").strip("/")
 
     def end(self, url: str, most: int) -> tuple[bytes, int, float]:
         with store_errors(url):
@@ -106,7 +107,7 @@ class Bucket(RemoteStorage):
         with store_errors(url):
             if deep or after:
                 offset = f"{prefix}{after}" if after else None
-                parts = obstore.list(self._client, prefix or None, offset=offset, chunk_size=MANY)
+                parts = obstore.list(self._client, prefix or None, offset=offset, chunk_size=REQUEST_OBJECTS)
                 found = [_entry(meta, prefix) for meta in next(parts, []) if _is_below(meta, prefix)]
             else:
                 listed = obstore.list_with_delimiter(self._client, prefix or None)
@@ -143,9 +144,8 @@ class Bucket(RemoteStorage):
             remember(url, content, about.st_mtime)
 
     def copy(self, source: Object, url: str) -> None:
-        # Within this bucket the server copies.
         with store_errors(url):
-            if source.address.storage == self and source.size <= COPIED_AT_ONCE:
+            if source.address.storage == self and source.size <= COPY_BYTES:  # the server copies
                 obstore.copy(self._client, self._key(str(source)), self._key(url))
             else:
                 with source.open() as content:
@@ -160,9 +160,9 @@ class Bucket(RemoteStorage):
                 return None
 
     def delete_all(self, urls: Sequence[str]) -> None:
-        for start in range(0, len(urls), MANY):
+        for start in range(0, len(urls), REQUEST_OBJECTS):
             with store_errors(urls[start]):
-                obstore.delete(self._client, [self._key(url) for url in urls[start : start + MANY]])
+                obstore.delete(self._client, [self._key(url) for url in urls[start : start + REQUEST_OBJECTS]])
 
     def head(self, url: str) -> Entry | None:
         with store_errors(url):
@@ -174,7 +174,7 @@ class Bucket(RemoteStorage):
 
 
 def _is_below(meta: ObjectMeta, prefix: str) -> bool:
-    """Return False for the empty object that some tools make for the folder itself."""
+    """Return False for the empty object that some tools create for the folder itself."""
     return meta["path"].startswith(prefix)
 
 
@@ -189,8 +189,8 @@ def store_errors(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if bucketless := missing_bucket(str(error), url):
-            raise bucketless from None
+        if no_bucket := missing_bucket(str(error), url):
+            raise no_bucket from None
         raise FileNotFoundError(2, "No such file", url) from None
     except obstore.exceptions.InvalidPathError as error:
         raise Unavailable(
@@ -212,7 +212,7 @@ def _invalid_name(error: BaseException) -> str:
 
 
 @cache
-def bucket(place: Place, staging: Path | None) -> Bucket:
-    client = Bucket(place, staging)
-    register(client, "s3", place.bucket)
+def bucket(location: BucketLocation, staging: Path | None) -> Bucket:
+    client = Bucket(location, staging)
+    register(client, "s3", location.bucket)
     return client

@@ -1,4 +1,4 @@
-"""Place of a bucket, from the settings and the environment; errors, by messages of obstore, delta-rs, DuckDB, S3A."""
+"""Location of a bucket, from settings and environment, and errors by messages of obstore, delta-rs, DuckDB and S3A."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class S3Settings(StorageSettings):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Bucket and its access. `endpoint` is empty for Amazon's own."""
+class BucketLocation:
+    """`endpoint` is empty for Amazon's own."""
 
     bucket: str
     endpoint: str
@@ -51,7 +51,7 @@ class Place:
         return self.endpoint if self.path_style or not host else f"{scheme}://{self.bucket}.{host}"
 
 
-def place(settings: Settings, url: str) -> Place:
+def bucket_location(settings: Settings, url: str) -> BucketLocation:
     """Raises DeclarationError for an invalid endpoint."""
     storage = settings.storage if isinstance(settings.storage, S3Settings) else S3Settings()
     env = os.environ
@@ -60,11 +60,11 @@ def place(settings: Settings, url: str) -> Place:
     path_style = bool(endpoint) if storage.path_style is None else storage.path_style
     if endpoint:
         _check(endpoint, path_style)
-    return Place(urlsplit(url).netloc, endpoint.rstrip("/"), region, path_style)
+    return BucketLocation(urlsplit(url).netloc, endpoint.rstrip("/"), region, path_style)
 
 
 def _check(endpoint: str, path_style: bool) -> None:
-    """Raise DeclarationError for values on which obstore and delta-rs would end a thread."""
+    """Raise DeclarationError for values that crash a thread of obstore or delta-rs."""
     found = _ENDPOINT.fullmatch(endpoint)
     if not found or not 0 < int(found["port"] or 1) < 1 << 16:
         shown = "" if "@" in endpoint else f": {endpoint}"
@@ -87,57 +87,57 @@ KEYS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environmen
 _DENIED: Final = re.compile(
     r"AccessDenied|Access Denied|status code: 403|InvalidAccessKeyId|SignatureDoesNotMatch|Forbidden|status code: 401"
 )
-_KEYLESS: Final = re.compile(
+_NO_KEY: Final = re.compile(
     r"Missing (?:SecretAccessKey|AccessKeyId)|credential provider|NoCredentials|no providers in chain"
     r"|Unable to load credentials|169\.254\.169\.254"
 )
-_BUCKETLESS: Final = re.compile(r"NoSuchBucket|bucket does not exist", re.I)
-_STRANGE: Final = re.compile(r"No FileSystem for scheme|Class \S*S3AFileSystem not found|UNSUPPORTED_FILE_SYSTEM")
-_UNREACHED: Final = re.compile(
+_NO_BUCKET: Final = re.compile(r"NoSuchBucket|bucket does not exist", re.I)
+_WITHOUT_S3A: Final = re.compile(r"No FileSystem for scheme|Class \S*S3AFileSystem not found|UNSUPPORTED_FILE_SYSTEM")
+_UNREACHABLE: Final = re.compile(
     r"Unable to execute HTTP request|Connection refused|UnknownHostException|AWSServiceIOException|status code: 5\d\d"
 )
-_STORE: Final = re.compile(
+_OF_STORE: Final = re.compile(
     r"Generic S3 error|Error performing (?:GET|PUT|POST|HEAD|DELETE)|software\.amazon\.awssdk|s3a\."
     r"|SdkClientException|S3Exception|AWS\w+Exception"
 )
 
 
 def error_of(error: BaseException, where: str = "") -> LakeError | None:
-    """Return the error to raise if `error`, of any library, is an object store's; else None."""
+    """Translate an error of an object store, raised by any library; None for another error."""
     text = str(error)
     module = type(error).__module__.partition(".")[0]
-    if module != "obstore" and not _STORE.search(text):
+    if module != "obstore" and not _OF_STORE.search(text):
         return None
     where = where or next(iter(re.findall(r"s3a?://[^\s:'\",]+", text)), "")
     return access_error(text, where) or failed_request(text, where)
 
 
 def read_error(error: BaseException, where: str) -> LakeError | None:
-    """Return the error to raise if Spark cannot read objects at all, so that no object is to blame."""
+    """Translate an error of Spark that concerns the whole store; None if it may concern one object."""
     text = str(error)
-    if _STRANGE.search(text):
+    if _WITHOUT_S3A.search(text):
         return DeclarationError(
             "this Spark reads no object store",
             where=where,
             fix="start it by `lake serve connect`, or with the settings that docs/how-to/cluster.md names",
         )
-    return access_error(text, where) or (failed_request(text, where) if _UNREACHED.search(text) else None)
+    return access_error(text, where) or (failed_request(text, where) if _UNREACHABLE.search(text) else None)
 
 
 def access_error(text: str, where: str) -> Unavailable | None:
-    """Return the error if `text` of a store reports a missing bucket, a refused key, or that there is no key."""
+    """Translate a store's message about a missing bucket, a refused key or no key; None for another message."""
     if bucket := missing_bucket(text, where):
         return bucket
     if _DENIED.search(text):
         return Unavailable("the object store refuses this key", where=where, fix=RIGHTS)
-    if _KEYLESS.search(text):
+    if _NO_KEY.search(text):
         return Unavailable("no key for the object store", where=where, fix=KEYS)
     return None
 
 
 def missing_bucket(text: str, where: str) -> Unavailable | None:
-    if _BUCKETLESS.search(text):
-        return Unavailable("there is no such bucket", where=where, fix="make it, or name another in [tool.lake]")
+    if _NO_BUCKET.search(text):
+        return Unavailable("there is no such bucket", where=where, fix="create it, or name another in [tool.lake]")
     return None
 
 

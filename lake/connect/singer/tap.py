@@ -1,11 +1,11 @@
 """Singer tap as a source: any program that writes SCHEMA, RECORD and STATE messages to stdout. See docs/how-to/taps.md
 and https://hub.meltano.com/singer/spec.
 
-A delivery has the rows up to a STATE, which is passed to the next run. Rows after the last STATE are read again if the
-tap dies, else they belong to it.
+A delivery has the rows up to a STATE, which is passed to the next run. If the tap dies, rows after the last STATE are
+read again; if it ends successfully, they are delivered with that STATE.
 
-Progress is {"state": the STATE's value, null before the first; "run": start of the run}. If Python would write the
-value otherwise, as with more digits than a double has, "state" is null and "text" is the value's JSON.
+Progress is {"state": the STATE's value, null before the first; "run": start of the run}. If Python would change the
+value, such as a number with more digits than a double has, "state" is null and "text" is the value's JSON.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 KEYS: Final = ("command", "every", "records", "streams")
 RECORDS: Final = 100_000
-IN_MEMORY: Final = 16 << 20
-"""Bytes of rows since a STATE in memory; more are on disk."""
-LONGEST: Final = 64 << 20
-PATIENCE: Final = 10.0
+MEMORY_BYTES: Final = 16 << 20
+"""Bytes of rows since a STATE that are kept in memory; more are on disk."""
+LINE_BYTES: Final = 64 << 20
+TERMINATE_SECONDS: Final = 10.0
 MEMBERS: Final[Mapping[str, frozenset[str]]] = {
     "RECORD": frozenset({"stream", "record"}),
     "STATE": frozenset({"value"}),
@@ -56,7 +56,7 @@ FACTS: Final = (
 )
 NAMES_STREAM: Final = re.compile(r'"stream"\s*:\s*"([^"\\]*)"')
 BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
-SHOWN: Final = 200
+QUOTED_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,10 @@ class Tap:
 
 @dataclass
 class TapSource:
-    """One run of a tap, which may give several deliveries."""
-
     tap: Tap
     more: bool = False
     _run: _Run | None = None
-    _over: bool = False
+    _is_over: bool = False
     _fault: LakeError | None = None
 
     @property
@@ -91,7 +89,7 @@ class TapSource:
         if self._fault is not None:
             fault, self._fault = self._fault, None
             raise fault
-        if self._over or (self._run is None and self._is_too_soon()):
+        if self._is_over or (self._run is None and self._is_too_soon()):
             return None
         if self._run is None or self._run.progress != after:
             self.close()
@@ -123,18 +121,18 @@ class TapSource:
     def close(self) -> None:
         if self._run is not None:
             self._run.close()
-        self._run, self._over, self._fault = None, False, None
+        self._run, self._is_over, self._fault = None, False, None
 
     def check_program(self) -> None:
         program = self.tap.command[0]
         path = str(self.tap.folder / program) if os.sep in program else program
         if shutil.which(path) is None:
-            raise _not_there(self.tap, "there is no such program")
+            raise _cannot_run(self.tap, "there is no such program")
 
     def _end(self) -> None:
         fault = self._fault
         self.close()
-        self._over, self._fault = True, fault
+        self._is_over, self._fault = True, fault
 
     def _is_too_soon(self) -> bool:
         ended = self.tap.scratch / "ended"
@@ -160,15 +158,15 @@ class _Run:
                     command, cwd=tap.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
                 )
             except OSError as error:
-                raise _not_there(tap, str(error.strerror)) from None
+                raise _cannot_run(tap, str(error.strerror)) from None
 
     def deliver(self, spool: Spool) -> bool:
         """Spool the rows up to a STATE, at least `records` rows. Return whether the tap has ended successfully.
 
-        If this raises, what was put before is consistent.
+        If this raises, the spooled rows are those up to the last STATE.
         """
         self.delivered = 0
-        with SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=str(self._tap.scratch)) as rows:
+        with SpooledTemporaryFile(MEMORY_BYTES, mode="w+b", dir=str(self._tap.scratch)) as rows:
             for kind, parts in self._messages():
                 if kind == "RECORD":
                     rows.write(json.dumps(self._row(parts)).encode() + b"\n")
@@ -181,7 +179,7 @@ class _Run:
                 raise Unavailable(
                     f"{self._tap.command[0]} ended with exit code {code}",
                     where=str(self._tap.scratch / "log"),
-                    fix="see what it wrote there; then try again: it goes on at its last STATE",
+                    fix="see its log there, then try again: it continues at its last STATE",
                 )
             self._put(rows, spool)
         return True
@@ -190,7 +188,7 @@ class _Run:
         if self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(PATIENCE)
+                self._process.wait(TERMINATE_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -229,9 +227,9 @@ class _Run:
     def _next_line(self) -> bytes:
         output = self._process.stdout
         assert output is not None
-        line = rest = output.readline(LONGEST)
-        while len(rest) == LONGEST and not rest.endswith(b"\n"):
-            rest = output.readline(LONGEST)
+        line = rest = output.readline(LINE_BYTES)
+        while len(rest) == LINE_BYTES and not rest.endswith(b"\n"):
+            rest = output.readline(LINE_BYTES)
         return line if line is rest else line + b"\n"
 
     def _stream_named_in(self, text: str) -> str:
@@ -243,7 +241,7 @@ class _Run:
 
     def _fault(self, what: str, text: str) -> DeclarationError:
         return DeclarationError(
-            f"line {self._line} of the output of {self._tap.command[0]} {what}: {text[:SHOWN]}",
+            f"line {self._line} of the output of {self._tap.command[0]} {what}: {text[:QUOTED_CHARACTERS]}",
             where=self._tap.where,
             fix="run it by itself: its stdout must have SCHEMA, RECORD and STATE alone, a line each",
         )
@@ -267,7 +265,7 @@ NO_STATE: Final[Progress] = {"state": None}
 
 
 def _state(text: str) -> Progress:
-    """Return the part of the progress that stores the JSON of a STATE's value."""
+    """Return the progress, without the run, that stores the JSON of a STATE's value."""
     with suppress(ValueError):  # a whole number of too many digits
         value = json.loads(text)
         if text in {json.dumps(value), json.dumps(value, separators=(",", ":"))}:
@@ -294,7 +292,7 @@ def _string(text: str) -> str:
     return str(parse(text)) if _is_string(text) else ""
 
 
-def _not_there(tap: Tap, why: str) -> DeclarationError:
+def _cannot_run(tap: Tap, why: str) -> DeclarationError:
     return DeclarationError(
         f"{tap.command[0]} cannot be run: {why}",
         where=tap.where,
@@ -311,7 +309,7 @@ def _open(declaration: SourceDeclaration) -> TapSource:
         faults.append((f"invalid command: {command!r}", fix))
     elif "--state" in command:
         faults.append(("the command has --state", "leave it out: it is added"))
-    if not isinstance(streams, Mapping) or not all(isinstance(each, str) for each in streams.values()) or not streams:
+    if not isinstance(streams, Mapping) or not all(isinstance(name, str) for name in streams.values()) or not streams:
         fix = 'write below [streams] a line for each: orders = "what the tap calls it"'
         faults.append((f"invalid streams: {streams!r}", fix))
     elif len(set(streams.values())) < len(streams):
@@ -321,7 +319,7 @@ def _open(declaration: SourceDeclaration) -> TapSource:
             faults.append((f"invalid {key}: {value!r}", "use a whole number of at least 0"))
     DeclarationError.raise_any(faults, where)
     assert isinstance(command, list)
-    by_name: dict[str | None, str] = {given: stream for stream, given in streams.items()}
+    by_name: dict[str | None, str] = {tap_name: stream for stream, tap_name in streams.items()}
     every, records = float(options.get("every", 0)), int(options.get("records", RECORDS))
     name, settings = declaration.name, declaration.settings
     scratch = file_modes.scratch(settings, "tap") / name

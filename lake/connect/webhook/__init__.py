@@ -35,7 +35,7 @@ OPTIONS: Final[OptionTable] = {
 KEEPS: Final = "its receiver keeps what it was sent"
 HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 HEADER_VALUE: Final = re.compile(r"(?! )[ -~]*(?<! )")
-PRIVATE: Final = ("authorization", "cookie", "token", "secret", "key", "password")
+SECRET_NAMES: Final = ("authorization", "cookie", "token", "secret", "key", "password")
 
 
 def _open(declaration: SinkDeclaration) -> Target:
@@ -52,11 +52,11 @@ def receiver_of(options: Mapping[str, Any], where: str) -> Receiver:
 
 def _faults(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not _is_url(options["url"]):
-        yield "url is none of http or https", 'for example url = "https://crm.example.com/changes"'
+        yield "url is no http or https URL", 'for example url = "https://crm.example.com/changes"'
     if not isinstance(options["secret"], FromEnvironment):
         yield "secret must come from the environment", 'secret = "env:NAME"'
     elif not _is_secret(options["secret"]):  # it is not shown
-        yield "secret is none of Standard Webhooks", "it is whsec_ and base64: make one of 24 random bytes"
+        yield "secret is no secret of Standard Webhooks", "write whsec_ and the base64 of 24 random bytes"
     for name, value in options["headers"].items():
         if not HEADER_NAME.fullmatch(name):
             yield f"[headers] {name!r} is no name of a header", "use letters, digits and -"
@@ -64,7 +64,7 @@ def _faults(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"[headers] {name!r} must be a line of ASCII without spaces around it", 'a secret is "env:NAME"'
         elif name.lower().startswith("webhook-"):
             yield f"[headers] {name!r} cannot be set", "leave it out: it is part of the signature"
-        elif any(part in name.lower() for part in PRIVATE) and not isinstance(value, FromEnvironment):
+        elif any(part in name.lower() for part in SECRET_NAMES) and not isinstance(value, FromEnvironment):
             yield f"[headers] {name!r} is a secret, and must come from the environment", f'{name} = "env:NAME"'
 
 

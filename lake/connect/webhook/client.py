@@ -1,4 +1,4 @@
-"""HTTP client with one deadline for each whole request: httpx limits every read by itself, not their sum."""
+"""HTTP client with one deadline for a whole request. httpx has only a limit for each read."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import httpx
 
 T = TypeVar("T")
 ANSWER_BYTES: Final = 64 << 10
-"""Most bytes read of an answer, which is ignored, so that its connection can be reused."""
+"""Most bytes read and dropped of an answer, so that its connection can be reused."""
 
 
 class PostClient:
-    """Client that threads share. Its event loop runs in a thread of its own, until `close`."""
+    """Thread-safe client. Its event loop runs in a thread of its own until `close`."""
 
     def __init__(self, seconds: float) -> None:
         logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs the URL, which may be a secret
         self._seconds = seconds
-        self._client = httpx.AsyncClient(timeout=None, follow_redirects=False)  # `post` has one
+        self._client = httpx.AsyncClient(timeout=None, follow_redirects=False)  # `_post` has the deadline
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

@@ -20,10 +20,10 @@ from lake.connect.webhook.client import PostClient
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.text import counted
 
-AGAIN: Final = frozenset({408, 425, 429})
-"""Statuses of 4xx after which a message is retried, as after 5xx."""
-OWN_FAULT: Final = 500
-"""Status that may concern one message. The others to retry mean that the receiver is down, unless it accepts some."""
+RETRIED: Final = frozenset({408, 425, 429})
+"""4xx statuses that are retried, like 5xx."""
+MESSAGE_FAULT: Final = 500
+"""Status that may concern one message. Other retried ones mean that the receiver is down, unless it accepts others."""
 GONE: Final = 410
 FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt; doubled before each further one."""
@@ -63,30 +63,29 @@ class Receiver:
     headers: Mapping[str, str] = field(repr=False)
     limits: WebhookLimits
     _accepted: int = field(default=0, init=False)
-    _quiet_until: float = field(default=0.0, init=False)
+    _paused_until: float = field(default=0.0, init=False)
     _failure: Exception | None = field(default=None, init=False, repr=False)
-    _ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+    _stopped: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
     def close(self) -> None:
         if client := self.__dict__.pop("_client", None):
             client.close()
 
     def send(self, messages: Sequence[WebhookMessage], answers: dict[str, Rejection | None]) -> None:
-        """Send messages, those with a common key in order. Put the answer to each into `answers` by its id.
+        """Send messages, those with a common key in order. Add the answer to each to `answers`, None if accepted.
 
-        It has those before a failure as well; None means accepted.
-
-        Raises Unavailable if the receiver is down, DeclarationError if its declaration is wrong.
+        Raises Unavailable if the receiver is down, DeclarationError if its declaration is wrong. `answers` then has
+        the answers before that.
         """
-        self._ended.clear()
+        self._stopped.clear()
         self._failure = None
         _ = self._client  # before there are threads
         with ThreadPoolExecutor(self.limits.parallel) as pool:
             try:
-                for _ in pool.map(partial(self._send_in_order, answers), _by_key(messages)):
+                for _ in pool.map(partial(self._send_in_order, answers), _queues(messages)):
                     pass
             finally:
-                self._ended.set()
+                self._stopped.set()
         if self._failure is not None:
             raise self._failure
 
@@ -96,23 +95,23 @@ class Receiver:
                 answers[message.id] = self._send(message)
         except Exception as failure:
             self._failure = self._failure or failure
-            self._ended.set()
+            self._stopped.set()
 
     def _send(self, message: WebhookMessage) -> Rejection | None:
         if len(message.body) > self.limits.bytes:
             return Rejection(f"its message has {len(message.body):,} bytes, more than {self.limits.bytes:,}", 0)
-        accepted, found = self._accepted, ""
+        accepted_before, result = self._accepted, ""
         for attempt in range(self.limits.attempts):
             self._wait(FIRST_PAUSE * 2 ** (attempt - 1) if attempt else 0.0)
-            status, found = self._post(message)
+            status, result = self._post(message)
             if status is not None and 200 <= status < 300:
                 self._accepted += 1
                 return None
-            if status is not None and 400 <= status < 500 and status not in AGAIN:
-                return Rejection(found, attempt + 1)
-        if status != OWN_FAULT and self._accepted == accepted:
-            raise self._unavailable(f"{found}, {counted(self.limits.attempts, 'time')}")
-        return Rejection(found, self.limits.attempts)
+            if status is not None and 400 <= status < 500 and status not in RETRIED:
+                return Rejection(result, attempt + 1)
+        if status != MESSAGE_FAULT and self._accepted == accepted_before:
+            raise self._unavailable(f"{result}, {counted(self.limits.attempts, 'time')}")
+        return Rejection(result, self.limits.attempts)
 
     def _post(self, message: WebhookMessage) -> tuple[int | None, str]:
         try:
@@ -133,19 +132,19 @@ class Receiver:
             )
         if 300 <= answer.status_code < 400:
             raise DeclarationError(
-                f"the receiver is elsewhere (status {answer.status_code}), and is not followed there",
+                f"the receiver redirects elsewhere (status {answer.status_code}); redirects are not followed",
                 where=self.where,
                 fix="correct url",
             )
         if answer.status_code in {429, 503} and (asked := _seconds(answer.headers.get("retry-after", ""))):
             if asked > self.limits.pause:
                 raise self._unavailable(f"it asks to be left alone for {asked:.0f} s")
-            self._quiet_until = max(self._quiet_until, time.monotonic() + asked)
+            self._paused_until = max(self._paused_until, time.monotonic() + asked)
 
     def _wait(self, seconds: float) -> None:
-        seconds = max(seconds, self._quiet_until - time.monotonic())
-        if self._ended.wait(max(seconds, 0.0)):
-            raise self._unavailable("another message was given up")
+        seconds = max(seconds, self._paused_until - time.monotonic())
+        if self._stopped.wait(max(seconds, 0.0)):
+            raise self._unavailable("another message failed")
 
     def _signed(self, message: WebhookMessage) -> dict[str, str]:
         now = datetime.now(UTC)
@@ -161,15 +160,15 @@ class Receiver:
         return Unavailable(
             f"the receiver is unavailable: {why}",
             where=self.where,
-            fix="try again when it answers: the delivery continues at the first message that it has not taken",
+            fix="try again when it answers: the delivery continues at the first message that it has not accepted",
         )
 
 
-def _by_key(messages: Sequence[WebhookMessage]) -> list[list[WebhookMessage]]:
+def _queues(messages: Sequence[WebhookMessage]) -> list[list[WebhookMessage]]:
     queue_of: dict[str, list[WebhookMessage]] = {}
     for message in messages:
-        shared = {id(queue_of[key]): queue_of[key] for key in message.keys if key in queue_of}
-        queue = [*chain.from_iterable(shared.values()), message]
+        with_its_keys = {id(queue_of[key]): queue_of[key] for key in message.keys if key in queue_of}
+        queue = [*chain.from_iterable(with_its_keys.values()), message]
         queue_of |= {key: queue for queued in queue for key in queued.keys}
     return [*{id(queue): queue for queue in queue_of.values()}.values()]
 

@@ -1,10 +1,8 @@
-"""Target behind a webhook, its messages, and retry of those that the receiver did not accept.
+"""Webhook target: its change messages, their delivery, and retry of undelivered ones. Ids are stable across retries.
 
-A message about a change is JSON, and has an id that is stable across retries.
-
-Position and progress are stored in the warehouse. A message to retry is rebuilt from the edition that the receiver has
-of the row and the last one that changed it, so no data of a person forgotten meanwhile is stored for it. If the former
-has expired, `before` is unknown. If the latter has, the row is taken from the sink's edition.
+Position and progress are stored in the warehouse, messages are not: a retry rebuilds them from two editions, so that
+no data of a forgotten person is kept. These are the edition that the receiver has of the row and the last that changed
+it. If the former has expired, `before` is unknown. If the latter has, the row is read from the sink's edition.
 """
 
 from __future__ import annotations
@@ -33,16 +31,14 @@ from lake.store.ledger.sent import State, Undelivered, Underway
 Row = tuple[str, str]
 """Table and key."""
 Answers = dict[Row, Rejection | None]
-"""Answers of the receiver to changes; None means accepted."""
+"""None means accepted."""
 COLUMNS: Final = ("change", "key", "before", "after")
 
 
 @dataclass(frozen=True)
 class DeliveryInfo:
-    """`number` counts the deliveries of the sink."""
-
     sink: str
-    number: int
+    number: int  # of the delivery
     edition: int
     cut: int
     published_at: datetime
@@ -54,7 +50,7 @@ class DeliveryInfo:
 
 @dataclass(frozen=True)
 class ChangeMessage:
-    """`far` is the table in the target. `key`, `before` and `after` are JSON."""
+    """`far` is the table's name in the target. `key`, `before` and `after` are JSON."""
 
     about: DeliveryInfo
     table: str
@@ -66,7 +62,7 @@ class ChangeMessage:
 
     @property
     def id(self) -> str:
-        """It depends on the delivery number, since readers may be rolled back and forth again."""
+        """It depends on the delivery number: after a rollback the same edition may be delivered again."""
         about = self.about
         return _hash("chg", [about.sink, about.number, about.at, self.table, self.key, self.change])
 
@@ -115,7 +111,7 @@ def _hash(prefix: str, of: Any) -> str:
 
 WINDOW: Final = 16
 """Messages sent between two checks of the results, as a multiple of `parallel`."""
-NOTED_EVERY: Final = 1.0
+RECORD_SECONDS: Final = 1.0
 
 
 @dataclass
@@ -128,7 +124,7 @@ class WebhookTarget:
     batch: int = 1
     ordered: bool = True
     form: BodyFormat = as_event
-    _noted: float = field(default=0.0, init=False)
+    _recorded_at: float = field(default=0.0, init=False)
 
     def position(self) -> SinkPosition | None:
         position = sent.state(self.settings, self.name).position
@@ -154,7 +150,8 @@ class WebhookTarget:
             skipped = 0
             if ahead:
                 if name != ahead:
-                    sum(batch.num_rows for batch in changes.batches())  # reading counts them
+                    for _ in changes.batches():  # reading them counts their rows
+                        pass
                     continue
                 skipped, ahead = underway.done, ""
             rows = changed_rows(changes, about)
@@ -188,17 +185,17 @@ class WebhookTarget:
         waiting: dict[Row, Undelivered],
         since: int | None,
     ) -> None:
-        self._noted = time.monotonic()
+        self._recorded_at = time.monotonic()
         window = WINDOW * self.receiver.limits.parallel * self.batch
         while part := [*islice(rows, window)]:
             answers, failure = self._send_window(part, waiting)
-            done = self._answered(part, answers, waiting)
-            missed = [*self._missed(done, answers, waiting, since)]
+            done = self._finished(part, answers, waiting)
+            missed = [*self._undelivered(done, answers, waiting, since)]
             waiting |= {(row.table, row.key): row for row in missed}
             underway = replace(underway, done=underway.done + len(done))
-            if failure or missed or time.monotonic() - self._noted > NOTED_EVERY:
+            if failure or missed or time.monotonic() - self._recorded_at > RECORD_SECONDS:
                 sent.record(self.settings, self.name, replace(state, underway=underway), missed)
-                self._noted = time.monotonic()
+                self._recorded_at = time.monotonic()
             if failure:
                 raise failure
             if missed:
@@ -214,16 +211,16 @@ class WebhookTarget:
             return answers, failure
         return answers, None
 
-    def _answered(
+    def _finished(
         self, part: Sequence[ChangeMessage], answers: Answers, waiting: Mapping[Row, Undelivered]
     ) -> list[ChangeMessage]:
-        """Return the changes before the first one that has to be sent again."""
+        """Return the changes before the first that is neither answered nor waiting."""
         return [*takewhile(lambda changed: changed.row in answers or self._waits(changed, waiting), part)]
 
     def _waits(self, changed: ChangeMessage, waiting: Mapping[Row, Undelivered]) -> bool:
         return self.ordered and changed.row in waiting
 
-    def _missed(
+    def _undelivered(
         self, done: Sequence[ChangeMessage], answers: Answers, waiting: Mapping[Row, Undelivered], since: int | None
     ) -> Iterator[Undelivered]:
         for changed in done:
@@ -237,22 +234,22 @@ class WebhookTarget:
                 yield failed.now(attempts=attempts)
 
     def send(self, changes: Sequence[ChangeMessage], answers: Answers) -> None:
-        """Put the answer to each change into `answers`, also to those before a failure."""
+        """Add the answer to each change to `answers`, those before a failure as well."""
         batches = [changes[first : first + self.batch] for first in range(0, len(changes), self.batch)]
         messages = [message(batch, is_array=self.batch > 1, form=self.form) for batch in batches]
-        of_messages: dict[str, Rejection | None] = {}
+        by_id: dict[str, Rejection | None] = {}
         try:
-            self.receiver.send(messages, of_messages)
+            self.receiver.send(messages, by_id)
         finally:
             for batch, sent_message in zip(batches, messages, strict=True):
-                if sent_message.id in of_messages:
-                    answers |= dict.fromkeys((changed.row for changed in batch), of_messages[sent_message.id])
+                if sent_message.id in by_id:
+                    answers |= dict.fromkeys((changed.row for changed in batch), by_id[sent_message.id])
 
     def send_again(self, sink: DeclaredSink) -> RetryResult:
         waiting, position = sent.undelivered(self.settings, self.name), self.position()
         if position is not None:
             again = _Resender(self.settings, sink, self, position)
-            for _, rows in groupby(sorted(waiting, key=_span), key=_span):
+            for _, rows in groupby(sorted(waiting, key=_editions_of), key=_editions_of):
                 again.send([*rows])
         left = len(sent.undelivered(self.settings, self.name))
         return RetryResult(self.name, len(waiting) - left, left)
@@ -265,26 +262,26 @@ class WebhookTarget:
         return RetryResult(self.name, len(rows), 0)
 
     def _check_undelivered(self, waiting: Iterable[object]) -> None:
-        most = self.receiver.limits.undelivered
-        if (count := sum(1 for _ in waiting)) >= most:
+        if (count := sum(1 for _ in waiting)) >= self.receiver.limits.undelivered:
             raise LakeError(
                 f"{count:,} rows are undelivered, so sink {self.name} stops",
                 where=self.receiver.where,
-                fix=f"lake deliver {self.name} --retry once the receiver takes them, or --give-up;"
-                " lake sql 'from lake.undelivered' tells why",
+                fix=f"lake deliver {self.name} --retry when the receiver accepts them, or --give-up;"
+                " reasons: lake sql 'from lake.undelivered'",
             )
 
 
 def _digest(delivery: SinkDelivery) -> str:
     expected = delivery.expected.to_json() if delivery.expected else None
     tables = []
-    for one in delivery.tables:
-        condition = one.source.table.condition if isinstance(one.source, DeclaredChanges) else None
-        tables.append((one.table.name, one.table.types, one.whole, repr(condition) if condition else ""))
+    for changes in delivery.tables:
+        table, source = changes.table, changes.source
+        condition = source.table.condition if isinstance(source, DeclaredChanges) else None
+        tables.append((table.name, table.types, changes.whole, repr(condition) if condition else ""))
     return hashlib.sha256(json.dumps([expected, tables]).encode()).hexdigest()[:16]
 
 
-def _span(row: Undelivered) -> tuple[str, int, int]:
+def _editions_of(row: Undelivered) -> tuple[str, int, int]:
     return row.table, row.since or 0, row.upto
 
 
@@ -298,27 +295,27 @@ class _Resender:
     def send(self, rows: Sequence[Undelivered]) -> None:
         changes = self._changes(rows)
         window = WINDOW * self.target.receiver.limits.parallel * self.target.batch
-        found: set[Row] = set()
+        answered: set[Row] = set()
         while part := [*islice(changes, window)]:
             answers = Answers()
             try:
                 self.target.send(part, answers)
             finally:
-                self._note(rows, answers)
-            found |= answers.keys()
-        empty = {(row.table, row.key) for row in rows} - found  # their net change is empty by now
-        self._note(rows, dict.fromkeys(empty))
+                self._record(rows, answers)
+            answered |= answers.keys()
+        unchanged = {(row.table, row.key) for row in rows} - answered  # their net change is empty by now
+        self._record(rows, dict.fromkeys(unchanged))
 
-    def _note(self, rows: Iterable[Undelivered], answers: Answers) -> None:
-        noted = [
+    def _record(self, rows: Iterable[Undelivered], answers: Answers) -> None:
+        records = [
             row.now(reason=rejection.reason, attempts=row.attempts + rejection.attempts)
             if (rejection := answers[row.table, row.key])
             else row.now(action="taken")
             for row in rows
             if (row.table, row.key) in answers
         ]
-        if noted:
-            sent.record(self.settings, self.sink.name, sent.state(self.settings, self.sink.name), noted)
+        if records:
+            sent.record(self.settings, self.sink.name, sent.state(self.settings, self.sink.name), records)
 
     def _changes(self, rows: Sequence[Undelivered]) -> Iterator[ChangeMessage]:
         first = rows[0]
@@ -329,15 +326,15 @@ class _Resender:
         before = TableInEdition.of(self.settings, table.name, old)
         source = DeclaredChanges(NetChanges(self.settings, before, side), table)
         numbers = {row.key: row.number for row in rows}
-        gone = dict.fromkeys(numbers)
+        missing = dict.fromkeys(numbers)
         about = DeliveryInfo(self.sink.name, 0, new.number, new.cut, new.published_at)
         for changed in changed_rows(TableChanges(far, source), about):
             if changed.key in numbers:
-                gone.pop(changed.key, None)
-                yield _numbered(changed, numbers[changed.key])
+                missing.pop(changed.key, None)
+                yield _with_number(changed, numbers[changed.key])
         if first.since is not None and old is None:  # a row missing from the new edition may have been in the old one
-            for key in gone:
-                yield _numbered(ChangeMessage(about, table.name, far.far, "delete", key, key, None), numbers[key])
+            for key in missing:
+                yield _with_number(ChangeMessage(about, table.name, far.far, "delete", key, key, None), numbers[key])
 
     def _edition(self, number: int | None) -> Edition | None:
         if number is None or not editions.is_kept(self.settings, number):
@@ -345,6 +342,6 @@ class _Resender:
         return editions.get_edition(self.settings, number)
 
 
-def _numbered(changed: ChangeMessage, number: int) -> ChangeMessage:
+def _with_number(changed: ChangeMessage, number: int) -> ChangeMessage:
     """Keep the original delivery number, so that the id is the same."""
     return replace(changed, about=replace(changed.about, number=number))

@@ -18,8 +18,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
 
 from lake.connect.kafka.sink.topics import (
-    COMPACTED,
-    KEPT,
+    COMPACT_POLICY,
+    DELETE_POLICY,
     Headers,
     KafkaTransaction,
     TargetTopic,
@@ -27,7 +27,7 @@ from lake.connect.kafka.sink.topics import (
     TopicSpec,
     is_decided,
 )
-from lake.connect.kafka.source.options import OURS, KafkaOptions, as_text, faults_of_settings
+from lake.connect.kafka.source.options import RESERVED_SETTINGS, KafkaOptions, as_text, faults_of_settings
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-GONE: Final = ""
+NO_TOPIC: Final = ""
+"""Shape, in a position, of a table whose topic was removed or recreated."""
 BATCH: Final = 10_000
 
 
@@ -83,7 +84,7 @@ class KafkaTarget:
         return self.options.group
 
     @property
-    def place(self) -> str:
+    def position_topic(self) -> str:
         return f"{self.id}-position"
 
     def close(self) -> None:
@@ -91,88 +92,87 @@ class KafkaTarget:
             self.topics.close()
 
     def position(self) -> SinkPosition | None:
-        """A table whose topic was removed or recreated has the shape GONE."""
         stored = self._stored()
         if stored is None:
             return None
-        found = self._found(stored)
+        current = self._current(stored)
         for name, (topic, *_) in stored.topics.items():
-            if found.tables[name] != stored.position.tables[name]:
+            if current.tables[name] != stored.position.tables[name]:
                 which = (
                     f"the topic {topic!r} is not the one that was filled: it is gone, recreated or of another cluster"
                 )
                 logging.getLogger("lake").warning("%s: %s", self.options.name, which)
-        return found
+        return current
 
-    def _found(self, stored: StoredPosition) -> SinkPosition:
+    def _current(self, stored: StoredPosition) -> SinkPosition:
         cluster = self.topics.id
-        there = self.topics.ids(topic for topic, *_ in stored.topics.values())
+        ids = self.topics.ids(topic for topic, *_ in stored.topics.values())
         tables = dict(stored.position.tables)
         for name, (topic, id, _) in stored.topics.items():
-            if (cluster, there.get(topic, ("",))[0]) != (stored.cluster, id):
-                tables[name] = GONE, tables[name][1]
+            if (cluster, ids.get(topic, ("",))[0]) != (stored.cluster, id):
+                tables[name] = NO_TOPIC, tables[name][1]
         return replace(stored.position, tables=tables)
 
     def _stored(self, *, decided: bool = False) -> StoredPosition | None:
         """Raises Unavailable if `decided` and a transaction is open in its topic."""
-        if self.place not in self.topics.ids([self.place]):
+        if self.position_topic not in self.topics.ids([self.position_topic]):
             return None
-        here = self.topics.when_decided(self.place)
-        if decided and not is_decided(here):
+        state = self.topics.when_decided(self.position_topic)
+        if decided and not is_decided(state):
             raise Unavailable(
-                f"a transaction that is not of this sink is open in the topic {self.place!r}",
+                f"a transaction that is not of this sink is open in the topic {self.position_topic!r}",
                 where=self.options.where,
                 fix="let nothing else write to it, and try again",
             )
-        newest = self.topics.newest(self.place, here)
+        newest = self.topics.newest(self.position_topic, state)
         if newest is None:
             return None
         if newest.key() != self.id.encode():
             raise DeclarationError(
-                f"the topic {self.place!r} has records of others",
+                f"the topic {self.position_topic!r} has records of others",
                 where=self.options.where,
                 fix="it must be the sink's own: let the sink have another id",
             )
         text = (newest.value() or b"").decode(errors="replace")
-        return StoredPosition.from_json(text, self.place, self.options.where)
+        return StoredPosition.from_json(text, self.position_topic, self.options.where)
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
-        there = self._prepared(delivery)
-        most = {name: topic.most for name, topic in there.items()}
-        with KafkaTransaction(self.topics, self.id, self.transaction_seconds, most) as transaction:
+        targets = self._prepared(delivery)
+        record_bytes = {name: topic.record_bytes for name, topic in targets.items()}
+        with KafkaTransaction(self.topics, self.id, self.transaction_seconds, record_bytes) as transaction:
             stored = self._stored(decided=True)
-            delivery.check_position(self._found(stored) if stored else None)
+            delivery.check_position(self._current(stored) if stored else None)
             if not delivery.anew:
-                self._check_own(delivery, stored)
+                self._check_no_other_records(delivery, stored)
             for changes in delivery.tables:
                 _TableSender(self.topics, transaction, changes, delivery).send()
             position = delivery.position()
             tables = [changes.table for changes in delivery.tables]
-            topics = {table.name: (table.far, there[table.far].id, there[table.far].partitions) for table in tables}
+            topics = {table.name: (table.far, targets[table.far].id, targets[table.far].partitions) for table in tables}
             self._send_position(transaction, StoredPosition(self.topics.id, topics, position))
-        self.topics.when_decided(self.place)
+        self.topics.when_decided(self.position_topic)
         return position
 
     def _prepared(self, delivery: SinkDelivery) -> dict[str, TargetTopic]:
-        wanted = [TopicSpec(self.place, COMPACTED)]
+        wanted = [TopicSpec(self.position_topic, COMPACT_POLICY)]
         for changes in delivery.tables:
             table = changes.table
-            policy = KEPT if table.mode == "append" else COMPACTED
+            policy = DELETE_POLICY if table.mode == "append" else COMPACT_POLICY
             wanted.append(TopicSpec(table.far, policy, table.options["partitions"]))
-        there = self.topics.prepare(wanted, create=self.create, replication=self.replication)
+        targets = self.topics.prepare(wanted, create=self.create, replication=self.replication)
         stored = self._stored()
         for topic, id, partitions in stored.topics.values() if stored else ():
-            if topic in there and there[topic].id == id and there[topic].partitions != partitions:
+            target = targets.get(topic)
+            if target and target.id == id and target.partitions != partitions:
                 raise DeclarationError(
-                    f"the topic {topic!r} has {there[topic].partitions} partitions now, and had {partitions}: the"
-                    " keys of the rows that it has lie in others now",
+                    f"the topic {topic!r} has {target.partitions} partitions, and had {partitions}: the same key now"
+                    " belongs to another partition",
                     where=self.options.where,
-                    fix="delete it, or name another: the next delivery fills it anew",
+                    fix="delete it, or name another: the next delivery sends all rows",
                 )
-        return there
+        return targets
 
-    def _check_own(self, delivery: SinkDelivery, stored: StoredPosition | None) -> None:
-        """Raise DeclarationError for a topic with records that this sink did not send."""
+    def _check_no_other_records(self, delivery: SinkDelivery, stored: StoredPosition | None) -> None:
         own = {topic for topic, *_ in stored.topics.values()} if stored else set()
         for topic in (changes.table.far for changes in delivery.tables):
             if topic not in own and self.topics.has_records(topic):
@@ -185,13 +185,13 @@ class KafkaTarget:
 
     def _send_position(self, transaction: KafkaTransaction, stored: StoredPosition) -> None:
         key, value = self.id.encode(), stored.to_json().encode()
-        if not transaction.takes(self.place, key, value, []):
+        if not transaction.fits(self.position_topic, key, value, []):
             raise LakeError(
-                f"the position has {len(value):,} bytes, more than the topic {self.place!r} takes",
+                f"the position has {len(value):,} bytes, more than the topic {self.position_topic!r} takes",
                 where=self.options.where,
-                fix="raise its max.message.bytes; or have fewer rows that are not taken",
+                fix="raise its max.message.bytes; or have fewer rejected rows",
             )
-        transaction.send(self.place, key, value, [], partition=0)
+        transaction.send(self.position_topic, key, value, [], partition=0)
 
     def rows(self, table: TargetTable) -> pa.RecordBatchReader:
         return named_rows(table, self._rows(table))
@@ -218,8 +218,8 @@ class _TableSender:
         with self.topics.latest(self.table.far) as con:
             con.execute("CREATE TABLE sent (key BLOB)")
             self._rows(con)
-            gone = con.execute("SELECT key FROM latest EXCEPT SELECT key FROM sent ORDER BY key")
-            while batch := gone.fetchmany(BATCH):
+            deleted = con.execute("SELECT key FROM latest EXCEPT SELECT key FROM sent ORDER BY key")
+            while batch := deleted.fetchmany(BATCH):
                 for (key,) in batch:
                     self.transaction.send(self.table.far, key, None, self.headers["delete"])
 
@@ -237,13 +237,13 @@ class _TableSender:
             return True
         text = f'{{"before": {before or "null"}, "after": {after or "null"}}}' if self.table.mode == "append" else after
         far, name, value = self.table.far, key.encode(), None if text is None else text.encode()
-        if self.transaction.takes(far, name, value, self.headers[change]):
+        if self.transaction.fits(far, name, value, self.headers[change]):
             self.transaction.send(far, name, value, self.headers[change])
             return True
         size = len(name) + len(value or b"")
         self.changes.reject(key, f"a record of {size:,} bytes, more than the topic takes")
-        may_be_there = change == "update" or (self.table.mode == "upsert" and not self.changes.whole)
-        if may_be_there and self.table.mode != "append" and self.transaction.takes(far, name, None, []):
+        may_be_in_topic = change == "update" or (self.table.mode == "upsert" and not self.changes.whole)
+        if may_be_in_topic and self.table.mode != "append" and self.transaction.fits(far, name, None, []):
             self.transaction.send(far, name, None, self.headers["delete"])
         return False
 
@@ -257,8 +257,8 @@ OPTIONS: Final[OptionTable] = {
     "transaction_seconds": (int, 900),
     "client": (dict, {}),
 }
-SET_HERE: Final[Mapping[str, str]] = {
-    **{name: fix for name, fix in OURS.items() if name != "group.id"},
+SINK_RESERVED_SETTINGS: Final[Mapping[str, str]] = {
+    **{name: fix for name, fix in RESERVED_SETTINGS.items() if name != "group.id"},
     "group.id": "leave it out: no group is needed",
     "transactional.id": "use id",
     "transaction.timeout.ms": "use transaction_seconds",
@@ -266,19 +266,18 @@ SET_HERE: Final[Mapping[str, str]] = {
     "enable.idempotence": "leave it out: it is switched on",
     "acks": "leave it out: all replicas have to have a record",
     "partitioner": "leave it out: rows go to the partitions that Java's clients choose for their keys",
-    "batch.size": "leave it out: it goes by what the topics take",
-    "message.max.bytes": "leave it out: it goes by what the topics take",
+    "batch.size": "leave it out: it follows from max.message.bytes of the topics",
+    "message.max.bytes": "leave it out: it follows from max.message.bytes of the topics",
 }
-"""Settings of librdkafka that a delivery depends on."""
 
 
 def _open(declaration: SinkDeclaration) -> Target:
     name, options, where = declaration.name, declaration.options, declaration.where
-    DeclarationError.raise_any(faults_of_settings("client", options["client"], SET_HERE), where)
+    DeclarationError.raise_any(faults_of_settings("client", options["client"], SINK_RESERVED_SETTINGS), where)
     client = {setting: as_text(value) for setting, value in options["client"].items()}
-    known = options["id"] or f"headwater-{name}"
+    group = options["id"] or f"headwater-{name}"
     cluster = KafkaOptions(
-        name, where, options["bootstrap"], (), group=known, seconds=options["seconds"], client=client
+        name, where, options["bootstrap"], (), group=group, seconds=options["seconds"], client=client
     )
     return KafkaTarget(
         cluster, options["transaction_seconds"], create=options["create"], replication=options["replication"]

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub fo
     ResourceType,
 )
 
-from lake.connect.kafka.source.cluster import POLL_SECONDS, Cluster, UnknownTopic, may_pass
+from lake.connect.kafka.source.cluster import POLL_SECONDS, Cluster, UnknownTopic, is_transient
 from lake.connect.kafka.source.ranges import Range, TopicState
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.session.duck import connect
@@ -31,10 +31,10 @@ from lake.text import literal
 if TYPE_CHECKING:
     import duckdb
 
-COMPACTED: Final = "compact"
-KEPT: Final = "delete"
-SETTLES: Final = 2.0
-"""Most seconds to wait for the markers of an ended transaction."""
+COMPACT_POLICY: Final = "compact"
+DELETE_POLICY: Final = "delete"
+SETTLE_SECONDS: Final = 2.0
+"""Most seconds to wait for an ended transaction's markers."""
 BATCH: Final = 10_000
 
 
@@ -47,11 +47,9 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class TargetTopic:
-    """`most` is the size limit of a record in bytes."""
-
     id: str
     partitions: int
-    most: int
+    record_bytes: int  # the most that it takes
 
 
 class Topics(Cluster):
@@ -67,37 +65,37 @@ class Topics(Cluster):
 
     def prepare(self, wanted: Iterable[TopicSpec], *, create: bool, replication: int) -> dict[str, TargetTopic]:
         wanted = list(wanted)
-        there = self.ids(topic.name for topic in wanted)
-        if missing := [topic for topic in wanted if topic.name not in there]:
+        existing = self.ids(topic.name for topic in wanted)
+        if missing := [topic for topic in wanted if topic.name not in existing]:
             if not create:
                 raise DeclarationError(
                     f"no topic {missing[0].name!r}",
                     where=self.options.where,
-                    fix=f"make it, with cleanup.policy={missing[0].policy}; or say create = true",
+                    fix=f"create it, with cleanup.policy={missing[0].policy}; or set create = true",
                 )
-            self._make(missing, replication)
+            self._create(missing, replication)
             names = [topic.name for topic in missing]
-            made = self.repeat(lambda: self.topics(names), UnknownTopic)  # which waits for their leaders
-            there |= {name: (here.id, len(here.partitions)) for name, here in made.items()}
-        return {topic.name: TargetTopic(*there[topic.name], self._most(topic)) for topic in wanted}
+            created = self.retry(lambda: self.topics(names), UnknownTopic)  # which waits for their leaders
+            existing |= {name: (topic.id, len(topic.partitions)) for name, topic in created.items()}
+        return {topic.name: TargetTopic(*existing[topic.name], self._record_bytes(topic)) for topic in wanted}
 
-    def _make(self, missing: Iterable[TopicSpec], replication: int) -> None:
-        asked = self._admin.create_topics(
+    def _create(self, missing: Iterable[TopicSpec], replication: int) -> None:
+        futures = self._admin.create_topics(
             [
                 NewTopic(topic.name, topic.partitions, replication, config={"cleanup.policy": topic.policy})
                 for topic in missing
             ],
             request_timeout=self.options.seconds,
         )
-        for name, future in asked.items():
-            self._answer(future, f"the topic {name!r} could not be made: ")
+        for name, future in futures.items():
+            self._answer(future, f"the topic {name!r} could not be created: ")
 
-    def _most(self, topic: TopicSpec) -> int:
+    def _record_bytes(self, topic: TopicSpec) -> int:
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
-        asked = self._admin.describe_configs([resource], request_timeout=self.options.seconds)
-        config = self._answer(asked[resource], f"the topic {topic.name!r}: ")
+        futures = self._admin.describe_configs([resource], request_timeout=self.options.seconds)
+        config = self._answer(futures[resource], f"the topic {topic.name!r}: ")
         policy = {word.strip() for word in (config["cleanup.policy"].value or "").split(",")}
-        if (COMPACTED in policy) != (topic.policy == COMPACTED):
+        if (COMPACT_POLICY in policy) != (topic.policy == COMPACT_POLICY):
             raise DeclarationError(
                 f"the topic {topic.name!r} has cleanup.policy={config['cleanup.policy'].value}, which loses rows here",
                 where=self.options.where,
@@ -106,12 +104,12 @@ class Topics(Cluster):
         return int(config["max.message.bytes"].value)
 
     def when_decided(self, name: str) -> TopicState:
-        """Wait until no transaction is open, or SETTLES seconds."""
-        end = time.monotonic() + min(SETTLES, self.options.seconds)
+        """Wait at most SETTLE_SECONDS until no transaction is open."""
+        end = time.monotonic() + min(SETTLE_SECONDS, self.options.seconds)
         while True:
-            here = self.topics([name])[name]
-            if is_decided(here) or time.monotonic() > end:
-                return here
+            state = self.topics([name])[name]
+            if is_decided(state) or time.monotonic() > end:
+                return state
             self._admin.poll(POLL_SECONDS)
 
     def _records(self, wanted: Range) -> Iterator[Message]:
@@ -122,8 +120,8 @@ class Topics(Cluster):
             what = f"Kafka is unavailable: the topic {wanted.topic!r} was cleaned up while it was being read"
             raise Unavailable(what, where=self.options.where, fix="try again in a moment") from None
 
-    def newest(self, name: str, here: TopicState) -> Message | None:
-        bounds, back = here.partitions[0], 16
+    def newest(self, name: str, state: TopicState) -> Message | None:
+        bounds, back = state.partitions[0], 16
         first = bounds.end
         while first > bounds.low:
             first = max(bounds.low, bounds.end - back)
@@ -157,8 +155,8 @@ class Topics(Cluster):
             yield con
 
 
-def is_decided(here: TopicState) -> bool:
-    return all(bounds.end == bounds.high for bounds in here.partitions.values())
+def is_decided(state: TopicState) -> bool:
+    return all(bounds.end == bounds.high for bounds in state.partitions.values())
 
 
 def _batches(messages: Iterator[Message]) -> Iterator[Any]:
@@ -166,14 +164,14 @@ def _batches(messages: Iterator[Message]) -> Iterator[Any]:
 
     schema = pa.schema([("n", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
     rows = ((number, message.key(), message.value()) for number, message in enumerate(messages))
-    while some := [*islice(rows, BATCH)]:
-        yield pa.table([list(column) for column in zip(*some, strict=True)], schema=schema)
+    while batch := [*islice(rows, BATCH)]:
+        yield pa.table([list(column) for column in zip(*batch, strict=True)], schema=schema)
 
 
-SLICE: Final = 1.0
+CALL_SECONDS: Final = 1.0
 """Seconds of one call to librdkafka; signals are handled between calls."""
 POLL_EVERY: Final = 1000
-SENDING: Final[Mapping[str, Any]] = {
+PRODUCER_DEFAULTS: Final[Mapping[str, Any]] = {
     "linger.ms": 20,
     "queue.buffering.max.kbytes": 64 << 10,
 }
@@ -184,19 +182,19 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class KafkaTransaction:
-    """Transaction under `id`, of at most `seconds`. `most` has the record size limit of each topic.
+    """Transaction under `id`, of at most `seconds`. `record_bytes` has the size limit of each topic.
 
     Committed at the end of the block; aborted if the block raises.
     """
 
-    def __init__(self, topics: Topics, id: str, seconds: int, most: Mapping[str, int]) -> None:
-        self._topics, self._id, self._seconds, self._most = topics, id, seconds, most
+    def __init__(self, topics: Topics, id: str, seconds: int, record_bytes: Mapping[str, int]) -> None:
+        self._topics, self._id, self._seconds, self._record_bytes = topics, id, seconds, record_bytes
         self._fault: KafkaError | None = None
         self._producer = self._connected()
         self._count = 0
 
     def _connected(self) -> Producer:
-        least, most = min(self._most.values()), max(self._most.values())
+        least, most = min(self._record_bytes.values()), max(self._record_bytes.values())
         ours = {
             "transactional.id": self._id,
             "transaction.timeout.ms": self._seconds * 1000,
@@ -206,7 +204,7 @@ class KafkaTransaction:
             "message.max.bytes": max(1000, most),
             "delivery.report.only.error": True,
         }
-        return self._topics.client(Producer, SENDING, ours)
+        return self._topics.client(Producer, PRODUCER_DEFAULTS, ours)
 
     def __enter__(self) -> Self:
         try:
@@ -225,21 +223,21 @@ class KafkaTransaction:
         try:
             self._retry(self._producer.commit_transaction)
         except KafkaException as refused:
-            meant = self._as_error(refused.args[0])
+            error = self._as_error(refused.args[0])
             self._abort()
-            raise meant from None
+            raise error from None
         except BaseException:
             self._abort()
             raise
 
-    def takes(self, topic: str, key: bytes, value: bytes | None, headers: Headers) -> bool:
+    def fits(self, topic: str, key: bytes, value: bytes | None, headers: Headers) -> bool:
         header_bytes = sum(len(name) + len(text or "") for name, text in headers)
-        return len(key) + len(value or b"") + header_bytes + OVERHEAD <= self._most[topic]
+        return len(key) + len(value or b"") + header_bytes + OVERHEAD <= self._record_bytes[topic]
 
     def send(self, topic: str, key: bytes, value: bytes | None, headers: Headers, partition: int | None = None) -> None:
         """Raises if the transaction can no longer be committed."""
         where: dict[str, Any] = {} if partition is None else {"partition": partition}
-        heard = time.monotonic()
+        progress_at = time.monotonic()
         while True:
             try:
                 self._producer.produce(topic, value, key, headers=headers, on_delivery=self._failed, **where)
@@ -247,9 +245,9 @@ class KafkaTransaction:
             except BufferError:
                 before = len(self._producer)
                 self._poll(0.05)
-                heard = heard if len(self._producer) >= before else time.monotonic()
+                progress_at = progress_at if len(self._producer) >= before else time.monotonic()
                 self._check_fault()
-                if time.monotonic() - heard > self._topics.options.seconds:
+                if time.monotonic() - progress_at > self._topics.options.seconds:
                     raise self._topics.unavailable("no record is acknowledged") from None
             except KafkaException as error:
                 raise self._as_error(error.args[0]) from None
@@ -271,32 +269,32 @@ class KafkaTransaction:
         if self._fault is not None:
             raise self._as_error(self._fault)
 
-    def _retry(self, work: Callable[[float], None]) -> None:
-        left, heard = len(self._producer), time.monotonic()
+    def _retry(self, call: Callable[[float], None]) -> None:
+        left, progress_at = len(self._producer), time.monotonic()
         while True:
             try:
-                return work(SLICE)
+                return call(CALL_SECONDS)
             except KafkaException as error:
                 reason: KafkaError = error.args[0]
                 if not (reason.retriable() or reason.code() == KafkaError._TIMED_OUT):
                     raise
-                if (hard := self._topics.last_error) is not None and not may_pass(hard):
-                    raise self._topics.as_error(hard) from None
+                if (permanent := self._topics.last_error) is not None and not is_transient(permanent):
+                    raise self._topics.as_error(permanent) from None
                 if len(self._producer) != left:
-                    left, heard = len(self._producer), time.monotonic()
-                if time.monotonic() - heard > self._topics.options.seconds:
+                    left, progress_at = len(self._producer), time.monotonic()
+                if time.monotonic() - progress_at > self._topics.options.seconds:
                     raise self._topics.unavailable(f"the transaction {self._id}: {reason.str()}") from None
 
     def _abort(self) -> None:
         """If no broker answers, the cluster or the next deliverer aborts it."""
         with suppress(KafkaException, LakeError):
             self._producer.purge()
-            self._producer.abort_transaction(SLICE)
+            self._producer.abort_transaction(CALL_SECONDS)
 
     def _reason(self, error: KafkaError) -> KafkaError:
         if error.code() == KafkaError._FATAL:
             try:
-                self._producer.poll(SLICE)
+                self._producer.poll(CALL_SECONDS)
             except KafkaException as fatal:
                 return cast(KafkaError, fatal.args[0])
         return error

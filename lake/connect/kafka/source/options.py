@@ -18,7 +18,7 @@ STREAM_OPTIONS: Final[OptionTable] = {
     "value": (("json", "avro"), "json"),
     "key": (("text", "json", "avro", "base64"), "text"),
 }
-OURS: Final[Mapping[str, str]] = {
+RESERVED_SETTINGS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "use bootstrap",
     "metadata.broker.list": "use bootstrap",
     "group.id": "use group",
@@ -28,7 +28,7 @@ OURS: Final[Mapping[str, str]] = {
     "enable.auto.offset.store": "leave it out: offsets are written after the logs' own commits",
     "enable.partition.eof": "leave it out: it is switched on",
 }
-"""Settings of librdkafka that exactly-once reading depends on."""
+"""Settings of librdkafka that may not be declared: exactly-once reading depends on them."""
 SECRET: Final = re.compile(
     r"password|secret|jaas|user\.info$|key\.pem$|auth\.token$|oauthbearer\.config$", re.IGNORECASE
 )
@@ -38,7 +38,7 @@ TIMESTAMP: Final = f"{FACTS}.timestamp"
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """`stamped`: the contract's clock is the timestamp, which then has to be the broker's."""
+    """If `is_clock`, the contract's clock is the record's timestamp, which the broker then has to set."""
 
     stream: str
     name: str
@@ -46,7 +46,7 @@ class KafkaTopic:
     key: str
     facts: frozenset[str] = frozenset()
     envelope: bool = False
-    stamped: bool = False
+    is_clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ def options_of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Co
 def _topic(stream: str, options: Mapping[str, str], contract: Contract) -> KafkaTopic:
     facts = frozenset(".".join(field.path) for field in contract.fields if field.path[:1] == (FACTS,))
     received = contract.field(contract.clock.received).path if contract.clock else ()
-    stamped = ".".join(received) == TIMESTAMP
+    is_clock = ".".join(received) == TIMESTAMP
     envelope, topic = bool(contract.envelope), options["topic"]
-    return KafkaTopic(stream, topic, options["value"], options["key"], facts, envelope, stamped)
+    return KafkaTopic(stream, topic, options["value"], options["key"], facts, envelope, is_clock)
 
 
 def as_text(value: Any) -> str:
@@ -124,16 +124,16 @@ def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> It
 
 
 def faults_of_settings(
-    table: str, settings: Mapping[str, Any], ours: Mapping[str, str] = OURS
+    table: str, settings: Mapping[str, Any], reserved: Mapping[str, str] = RESERVED_SETTINGS
 ) -> Iterator[tuple[str, str]]:
-    """Yield (fault, fix). Settings in `ours` may not be set."""
+    """Yield (fault, fix). `reserved` has a fix for each setting that may not be declared."""
     for name, value in settings.items():
         if not isinstance(value, str | int | float):  # not shown, as it may be a secret
             yield f"[{table}] {name!r} must be text, a number, true or false", 'a secret is "env:NAME"'
         if _is_secret(name, value) and not isinstance(value, FromEnvironment):
             yield f"[{table}] {name!r} is a secret, and must come from the environment", f'"{name}" = "env:NAME"'
-        if table == "client" and name in ours:
-            yield f"[client] {name!r} cannot be set", ours[name]
+        if table == "client" and name in reserved:
+            yield f"[client] {name!r} cannot be set", reserved[name]
 
 
 def _is_secret(name: str, value: Any) -> bool:
@@ -141,9 +141,9 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def _topic_faults(streams: Mapping[str, Mapping[str, Any]], registry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    taken: dict[str, str] = {}
+    stream_of: dict[str, str] = {}
     for stream, about in streams.items():
-        if (other := taken.setdefault(about["topic"], stream)) != stream:
-            yield f"{other} and {stream} take the topic {about['topic']!r}", "let a job tell their events apart"
+        if (other := stream_of.setdefault(about["topic"], stream)) != stream:
+            yield f"{other} and {stream} take the topic {about['topic']!r}", "let a job divide its events"
         if "avro" in {about["value"], about["key"]} and not registry:
             yield f"streams.{stream} is Avro, and no registry is named", "write [registry], and below it url = …"

@@ -45,7 +45,7 @@ Barrier: TypeAlias = Mapping[int, int]
 
 @dataclass(frozen=True)
 class TopicOffsets:
-    """`ranges`: the newest read. `era` counts restarts of offsets. `generation`: of records before all `barriers`."""
+    """`ranges` were read last. `era` counts restarts of offsets; `generation` is that of records before `barriers`."""
 
     id: str
     ranges: Mapping[int, tuple[int, int]]
@@ -90,34 +90,34 @@ class KafkaOffsets:
     def progress(self) -> dict[str, Any]:
         topics = {
             name: {
-                "id": taken.id,
-                "ranges": {str(p): list(taken.ranges[p]) for p in sorted(taken.ranges)},
-                **({"era": taken.era} if taken.era else {}),
-                **({"generation": taken.generation} if taken.generation else {}),
-                **({"barriers": [{str(p): b[p] for p in sorted(b)} for b in taken.barriers]} if taken.barriers else {}),
+                "id": topic.id,
+                "ranges": {str(p): list(topic.ranges[p]) for p in sorted(topic.ranges)},
+                **({"era": topic.era} if topic.era else {}),
+                **({"generation": topic.generation} if topic.generation else {}),
+                **({"barriers": [{str(p): b[p] for p in sorted(b)} for b in topic.barriers]} if topic.barriers else {}),
             }
-            for name, taken in sorted(self.topics.items())
+            for name, topic in sorted(self.topics.items())
         }
         return {"cluster": self.cluster, "topics": topics}
 
     def of_topic(self, topic: str) -> TopicOffsets:
         return self.topics.get(topic) or TopicOffsets("", {})
 
-    def with_barriers(self, new: Iterable[str], here: Mapping[str, TopicState]) -> KafkaOffsets:
-        """Add a barrier to topics with `new` partitions, at the ends in `here`, which must be more recent.
+    def with_barriers(self, new: Iterable[str], states: Mapping[str, TopicState]) -> KafkaOffsets:
+        """Add a barrier to topics with `new` partitions, at the ends in `states`, looked up after they were noticed.
 
         So every record of a new partition is later than records of its key before the barrier.
         """
         topics = dict(self.topics)
         for name in new:
             known, barriers = topics[name].ranges, topics[name].barriers
-            barrier = {p: bounds.high for p, bounds in here[name].partitions.items() if p in known}
+            barrier = {p: bounds.high for p, bounds in states[name].partitions.items() if p in known}
             topics[name] = replace(topics[name], barriers=(*barriers, barrier))
         return replace(self, topics=topics)
 
     def ends(self) -> Iterator[tuple[str, int, int]]:
-        for name, taken in self.topics.items():
-            yield from ((name, partition, end) for partition, (_, end) in taken.ranges.items())
+        for name, offsets in self.topics.items():
+            yield from ((name, partition, end) for partition, (_, end) in offsets.ranges.items())
 
     def first(self, topic: str, partition: int, bounds: PartitionBounds) -> int:
         """A new topic begins at `low`, a partition added to a known topic at 0."""
@@ -125,42 +125,44 @@ class KafkaOffsets:
             return bounds.low
         return self.topics[topic].ranges.get(partition, (0, 0))[1]
 
-    def after_reading(self, here: Mapping[str, TopicState], taken: Sequence[Range]) -> KafkaOffsets:
+    def after_reading(self, states: Mapping[str, TopicState], complete: Sequence[Range]) -> KafkaOffsets:
         topics = dict(self.topics)
-        for name, topic in here.items():
+        for name, topic in states.items():
             firsts = {p: self.first(name, p, bounds) for p, bounds in topic.partitions.items()}
-            news = {each.partition: (each.first, each.end) for each in taken if each.topic == name}
+            news = {wanted.partition: (wanted.first, wanted.end) for wanted in complete if wanted.topic == name}
             ranges = {p: news.get(p, (first, first)) for p, first in firsts.items()}
             topics[name] = replace(self.of_topic(name), id=topic.id, ranges=ranges)
         return KafkaOffsets(self.cluster, topics)
 
 
-def added_partitions(position: KafkaOffsets, here: Mapping[str, TopicState]) -> dict[str, list[int]]:
+def added_partitions(position: KafkaOffsets, states: Mapping[str, TopicState]) -> dict[str, list[int]]:
     new = {
         name: sorted(set(topic.partitions) - set(position.topics[name].ranges))
-        for name, topic in here.items()
+        for name, topic in states.items()
         if name in position.topics
     }
     return {name: partitions for name, partitions in new.items() if partitions}
 
 
-def gaps(position: KafkaOffsets, cluster: str, here: Mapping[str, TopicState], *, source: str, where: str) -> list[Gap]:
+def gaps(
+    position: KafkaOffsets, cluster: str, states: Mapping[str, TopicState], *, source: str, where: str
+) -> list[Gap]:
     give_up = f"lake ingest {source} --give-up"
     if position.cluster != cluster:
         what = f"connected to cluster {cluster}, but the offsets belong to {position.cluster}"
-        fix = f"correct bootstrap; or {give_up}, which takes all that this cluster has as new"
+        fix = f"correct bootstrap; or {give_up}, which reads all records of this cluster as new"
         return [Gap(what, where=where, fix=fix)]
     faults = []
-    for name, topic in here.items():
-        taken = position.topics.get(name)
-        if taken is not None and taken.id != topic.id:
-            what = f"the topic {name!r} was recreated: its id is {topic.id}, but the offsets belong to {taken.id}"
-            faults.append(Gap(what, where=where, fix=f"{give_up} takes all that the new one has as new"))
+    for name, topic in states.items():
+        offsets = position.topics.get(name)
+        if offsets is not None and offsets.id != topic.id:
+            what = f"the topic {name!r} was recreated: its id is {topic.id}, but the offsets belong to {offsets.id}"
+            faults.append(Gap(what, where=where, fix=f"{give_up} reads all its records as new"))
             continue
         for partition, bounds in sorted(topic.partitions.items()):
             first = position.first(name, partition, bounds)
             if what := _gap(first, bounds):
-                fix = f"{give_up} goes on at {_at(first, bounds)}, without what is gone"
+                fix = f"{give_up} continues at {_resume_at(first, bounds)}, without the lost records"
                 faults.append(Gap(f"partition {partition} of the topic {name!r}: {what}", where=where, fix=fix))
     return faults
 
@@ -173,50 +175,50 @@ def _gap(first: int, bounds: PartitionBounds) -> str:
     return ""
 
 
-def _at(first: int, bounds: PartitionBounds) -> int:
+def _resume_at(first: int, bounds: PartitionBounds) -> int:
     return min(max(first, bounds.low), bounds.high)
 
 
-def without_gaps(position: KafkaOffsets, cluster: str, here: Mapping[str, TopicState]) -> KafkaOffsets:
-    """A topic whose offsets may now denote other records gets a new era."""
+def without_gaps(position: KafkaOffsets, cluster: str, states: Mapping[str, TopicState]) -> KafkaOffsets:
+    """Give a new era to topics whose offsets may now denote other records."""
     topics = dict(position.topics)
-    same = {name for name, taken in topics.items() if name in here and taken.id == here[name].id}
+    same = {name for name, offsets in topics.items() if name in states and offsets.id == states[name].id}
     kept = KafkaOffsets(cluster, {name: topics[name] for name in same if position.cluster == cluster})
-    for name, topic in here.items():
+    for name, topic in states.items():
         firsts = {p: (kept.first(name, p, bounds), bounds) for p, bounds in topic.partitions.items()}
-        ranges = {p: (_at(first, bounds),) * 2 for p, (first, bounds) in firsts.items()}
-        again = name not in kept.topics or any(first > bounds.high for first, bounds in firsts.values())
-        taken = position.of_topic(name)
-        is_new = again and name in topics
-        topics[name] = taken.restarted(topic.id, ranges) if is_new else replace(taken, id=topic.id, ranges=ranges)
+        ranges = {p: (_resume_at(first, bounds),) * 2 for p, (first, bounds) in firsts.items()}
+        restarts = name not in kept.topics or any(first > bounds.high for first, bounds in firsts.values())
+        offsets = position.of_topic(name)
+        is_new = restarts and name in topics
+        topics[name] = offsets.restarted(topic.id, ranges) if is_new else replace(offsets, id=topic.id, ranges=ranges)
     return KafkaOffsets(cluster, topics)
 
 
-def waiting_ranges(position: KafkaOffsets, here: Mapping[str, TopicState]) -> list[Range]:
+def waiting_ranges(position: KafkaOffsets, states: Mapping[str, TopicState]) -> list[Range]:
     ranges = (
         Range(name, partition, position.first(name, partition, bounds), bounds.end)
-        for name, topic in here.items()
+        for name, topic in states.items()
         for partition, bounds in sorted(topic.partitions.items())
     )
-    return [each for each in ranges if each.first < each.end]
+    return [wanted for wanted in ranges if wanted.first < wanted.end]
 
 
 def before_barriers(position: KafkaOffsets, waiting: Sequence[Range]) -> list[Range]:
-    limits = ((each, position.of_topic(each.topic).limit(each.partition)) for each in waiting)
-    clipped = (each if limit is None else each._replace(end=min(each.end, limit)) for each, limit in limits)
-    return [each for each in clipped if each.first < each.end]
+    limits = ((wanted, position.of_topic(wanted.topic).limit(wanted.partition)) for wanted in waiting)
+    clipped = (wanted if limit is None else wanted._replace(end=min(wanted.end, limit)) for wanted, limit in limits)
+    return [wanted for wanted in clipped if wanted.first < wanted.end]
 
 
-def plan_ranges(waiting: Sequence[Range], most: int) -> list[Range]:
-    lengths = shares([each.end - each.first for each in waiting], most)
-    return [each._replace(end=each.first + length) for each, length in zip(waiting, lengths, strict=True)]
+def plan_ranges(waiting: Sequence[Range], limit: int) -> list[Range]:
+    lengths = shares([wanted.end - wanted.first for wanted in waiting], limit)
+    return [wanted._replace(end=wanted.first + length) for wanted, length in zip(waiting, lengths, strict=True)]
 
 
-def shares(wanted: Sequence[int], most: int) -> list[int]:
-    """Give each what it wants or an equal share, at least 1; unused parts of shares go to the others."""
-    given = [0] * len(wanted)
+def shares(wanted: Sequence[int], limit: int) -> list[int]:
+    """Divide `limit` into equal shares of at least 1, up to the `wanted` amounts. The others get what remains."""
+    amounts = [0] * len(wanted)
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    for place, i in enumerate(order):
-        given[i] = max(1, min(wanted[i], most // (len(order) - place)))
-        most = max(0, most - given[i])
-    return given
+    for count, i in enumerate(order):
+        amounts[i] = max(1, min(wanted[i], limit // (len(order) - count)))
+        limit = max(0, limit - amounts[i])
+    return amounts

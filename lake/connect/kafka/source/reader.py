@@ -1,4 +1,4 @@
-"""Kafka source: fixes offset ranges, reads them whole as columns, and writes the group's offsets after the commit."""
+"""Kafka source: fixes offset ranges, reads them completely, and writes the group's offsets after the commit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNDEFINED_TOMBSTONE: Final = (
 )
 KEY: Final = f"{FACTS}.key"
 HEADERS: Final = f"{FACTS}.headers."
-OF_KEY: Final = f"{KEY}."
+KEY_FIELD: Final = f"{KEY}."
 OFFSET: Final = f"{FACTS}.offset"
 GENERATION: Final = 1 << 48
 """Added to an offset for each generation; larger than any offset."""
@@ -57,8 +57,8 @@ class TopicReader:
 
     def columns(self, messages: Sequence[Message], partition: int) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
         """Return texts, places, and facts by name."""
-        if self.topic.stamped:
-            _must_be_stamped(self.topic, messages)
+        if self.topic.is_clock:
+            _check_broker_times(self.topic, messages)
         offsets = pa.array([message.offset() for message in messages], pa.int64())
         named = topic_of(self.topic.name, self.before.era)
         places = pc.binary_join_element_wise(f"{named}/{partition}", offsets.cast(pa.string()), ":")
@@ -78,7 +78,7 @@ class TopicReader:
                     return plain.cast(pa.large_string())
                 except pa.ArrowInvalid:
                     pass  # one of them is not UTF-8: decode each
-        return pa.array([self._text(*each) for each in zip(messages, values, strict=True)], pa.large_string())
+        return pa.array([self._text(*pair) for pair in zip(messages, values, strict=True)], pa.large_string())
 
     def _text(self, message: Message, value: bytes | None) -> str:
         if value is None:
@@ -120,23 +120,23 @@ class TopicReader:
         if key is None:
             return None
         text = self.key(key, headers_of(message))
-        return text if fact == KEY else _part(text, fact.removeprefix(OF_KEY))
+        return text if fact == KEY else _member(text, fact.removeprefix(KEY_FIELD))
 
 
-def _must_be_stamped(topic: KafkaTopic, messages: Sequence[Message]) -> None:
+def _check_broker_times(topic: KafkaTopic, messages: Sequence[Message]) -> None:
     for message in messages:
         if message.timestamp()[0] == TIMESTAMP_CREATE_TIME:
             raise DeclarationError(
-                f"the clock of {topic.stream} goes by {TIMESTAMP}, which is to be the time at which a broker got the"
-                f" record; found CreateTime, the producer's own clock, at offset {message.offset()}",
+                f"the clock of {topic.stream} goes by {TIMESTAMP}, which has to be the broker's time; found CreateTime,"
+                f" the producer's own clock, at offset {message.offset()}",
                 where=f"topic {topic.name}",
-                fix="message.timestamp.type=LogAppendTime, for a new topic: records that are there keep what they have;"
-                f" or no clock in the contract of {topic.stream}",
+                fix="set message.timestamp.type=LogAppendTime, for a new topic: existing records keep their time;"
+                f" or leave out the clock in the contract of {topic.stream}",
             )
 
 
-def _part(text: str, name: str) -> str | None:
-    """Return the content of a string, and the JSON text of another value."""
+def _member(text: str, name: str) -> str | None:
+    """Return a member of a JSON object: the content of a string, else JSON; None if it is null or missing."""
     text = text.strip(SPACES)
     try:
         if not isinstance(parse(text, loose=True), dict):
@@ -185,24 +185,24 @@ class KafkaSource:
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
         position, cluster = self._position(after), self.cluster.id
-        here = self._topics() if position.cluster == cluster else {}
-        if faults := ranges.gaps(position, cluster, here, source=self.options.name, where=self.options.where):
+        topics = self._topics() if position.cluster == cluster else {}
+        if faults := ranges.gaps(position, cluster, topics, source=self.options.name, where=self.options.where):
             raise faults[0] if len(faults) == 1 else type(faults[0]).all(faults)
-        position = self._with_added(position, here)
-        waiting = ranges.waiting_ranges(position, here)
+        position = self._with_barriers(position, topics)
+        waiting = ranges.waiting_ranges(position, topics)
         planned = ranges.plan_ranges(ranges.before_barriers(position, waiting), self.options.records)
-        taken = self._read_ranges(planned, position, spool)
-        self.more = bool(taken) and [each.end for each in taken] != [each.end for each in waiting]
-        if not taken:
+        complete = self._read_ranges(planned, position, spool)
+        self.more = bool(complete) and [range_.end for range_ in complete] != [range_.end for range_ in waiting]
+        if not complete:
             return None
-        self.cluster.check_unchanged(here)
-        return position.after_reading(here, taken).progress
+        self.cluster.check_unchanged(topics)
+        return position.after_reading(topics, complete).progress
 
-    def _with_added(self, position: KafkaOffsets, here: Mapping[str, TopicState]) -> KafkaOffsets:
-        added = ranges.added_partitions(position, here)
+    def _with_barriers(self, position: KafkaOffsets, topics: Mapping[str, TopicState]) -> KafkaOffsets:
+        added = ranges.added_partitions(position, topics)
         for topic, partitions in added.items():
             logging.getLogger("lake").warning(
-                "%s: the topic %r has new partitions (%s), which are read after what the others have by now",
+                "%s: the topic %r has new partitions (%s), which are read after the present records of the others",
                 self.options.name,
                 topic,
                 ", ".join(map(str, partitions)),
@@ -210,7 +210,7 @@ class KafkaSource:
         return position.with_barriers(added, self._topics()) if added else position
 
     def _read_ranges(self, planned: list[Range], position: KafkaOffsets, spool: Spool) -> list[Range]:
-        left, taken = self.options.bytes, []
+        left, complete = self.options.bytes, []
         with closing(SchemaRegistry(self.options)) as registry:
             readers = {
                 topic.name: TopicReader(
@@ -225,8 +225,8 @@ class KafkaSource:
                 share = left // (len(planned) - place)
                 size, end = self._read_range(wanted, readers[wanted.topic], spool, share)
                 left = max(0, left - size)
-                taken.append(wanted._replace(end=end))
-        return taken
+                complete.append(wanted._replace(end=end))
+        return complete
 
     def _read_range(self, wanted: Range, reader: TopicReader, spool: Spool, most: int) -> tuple[int, int]:
         size, end = 0, wanted.first
@@ -242,19 +242,19 @@ class KafkaSource:
 
     def acknowledge(self, upto: Progress) -> None:
         names = {topic.name for topic in self.options.topics}
-        ends = [each for each in KafkaOffsets.of(upto).ends() if each[0] in names]
+        ends = [end for end in KafkaOffsets.of(upto).ends() if end[0] in names]
         if ends:
             self.cluster.commit(ends)
 
     def lag(self, after: Progress | None) -> Lag:
-        """`events` counts offsets, including holes and markers."""
-        here = self._topics()
+        """Count offsets as events, including holes and markers."""
+        topics = self._topics()
         position = self._position(after)
-        if ranges.gaps(position, self.cluster.id, here, source="", where=""):
-            position = ranges.without_gaps(position, self.cluster.id, here)
-        waiting = ranges.waiting_ranges(position, here)
+        if ranges.gaps(position, self.cluster.id, topics, source="", where=""):
+            position = ranges.without_gaps(position, self.cluster.id, topics)
+        waiting = ranges.waiting_ranges(position, topics)
         oldest = self.cluster.oldest(waiting)
-        events = sum(each.end - each.first for each in waiting)
+        events = sum(range_.end - range_.first for range_ in waiting)
         return Lag(events=events, seconds=None if oldest is None else max(0.0, time.time() - oldest))
 
     def partitions(self, after: Progress) -> Mapping[str, int]:
@@ -262,8 +262,8 @@ class KafkaSource:
         return {topic.stream: len(taken[topic.name].ranges) for topic in self.options.topics if topic.name in taken}
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        here = self._topics()
-        return ranges.without_gaps(self._with_added(self._position(after), here), self.cluster.id, here).progress
+        topics = self._topics()
+        return ranges.without_gaps(self._with_barriers(self._position(after), topics), self.cluster.id, topics).progress
 
     def close(self) -> None:
         if cluster := self.__dict__.pop("cluster", None):

@@ -35,7 +35,7 @@ Decode: TypeAlias = Callable[[bytes, Headers], str]
 
 PREFIX_BYTES: Final = {0: 5, 1: 17}
 FORBIDDEN: Final = (401, 403)
-UNKNOWN: Final = 404
+NOT_FOUND: Final = 404
 
 
 class UndecodableError(Exception): ...
@@ -47,7 +47,7 @@ def undecodable_text(why: object, value: bytes) -> str:
 
 
 def of_json(value: bytes, _: Headers = ()) -> str:
-    """Drop the prefix of the wire format."""
+    """Decode JSON, without the prefix of the wire format."""
     if value[:1] in {b"\x00", b"\x01"}:
         value = value[PREFIX_BYTES[value[0]] :]
     text = of_text(value)
@@ -67,11 +67,11 @@ def of_base64(value: bytes, _: Headers = ()) -> str:
     return base64.b64encode(value).decode()
 
 
-PLAIN: Final[Mapping[str, Decode]] = {"json": of_json, "text": of_text, "base64": of_base64}
+DECODERS: Final[Mapping[str, Decode]] = {"json": of_json, "text": of_text, "base64": of_base64}
 
 
 def decoder(name: str, registry: SchemaRegistry, *, is_key: bool) -> Decode:
-    return AvroDecoder(registry, is_key=is_key) if name == "avro" else PLAIN[name]
+    return AvroDecoder(registry, is_key=is_key) if name == "avro" else DECODERS[name]
 
 
 class AvroDecoder:
@@ -94,8 +94,8 @@ class AvroDecoder:
             raise UndecodableError(f"not in the wire format of a schema registry ({error})") from None
         decode, data = self._registry.decoder(schema_id.guid or schema_id.id), payload.read()
         try:
-            given, end = decode(data, 0)
-            text = json.dumps(_as_json(given), ensure_ascii=False)
+            decoded, end = decode(data, 0)
+            text = json.dumps(_json_value(decoded), ensure_ascii=False)
         except Exception as error:  # of any kind, for bytes of another schema
             raise UndecodableError(
                 f"not of the schema {schema_id.guid or schema_id.id} ({type(error).__name__}: {error})"
@@ -105,24 +105,22 @@ class AvroDecoder:
         return text
 
 
-def _as_json(given: RawValue) -> RawValue:
-    match given:
+def _json_value(decoded: RawValue) -> RawValue:
+    match decoded:
         case dict():
-            return {name: _as_json(part) for name, part in given.items()}
+            return {name: _json_value(part) for name, part in decoded.items()}
         case list():
-            return [_as_json(part) for part in given]
+            return [_json_value(part) for part in decoded]
         case avro_values.NotText():
             raise ValueError("a string is not valid UTF-8")
         case bool() | int() | None:
-            return given
-        case float() if math.isfinite(given):
-            return given
-    return json_value.plain_text(given)
+            return decoded
+        case float() if math.isfinite(decoded):
+            return decoded
+    return json_value.plain_text(decoded)
 
 
 class SchemaRegistry:
-    """Client whose answers are cached for one delivery."""
-
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
         self._decoders: dict[object, avro_values.Decode | UndecodableError] = {}
@@ -143,11 +141,11 @@ class SchemaRegistry:
 
         for name in ("httpx", "httpcore"):  # they log each request
             logging.getLogger(name).setLevel(logging.WARNING)
-        given = {
+        declared = {
             name: int(setting) if setting.isdecimal() else str(setting)
             for name, setting in self.options.registry.items()
         }
-        settings: dict[str, Any] = {"timeout": self.options.seconds, "max.retries": 1, **given}
+        settings: dict[str, Any] = {"timeout": self.options.seconds, "max.retries": 1, **declared}
         try:
             return SchemaRegistryClient(settings)
         except (ValueError, TypeError, OSError) as error:
@@ -176,7 +174,7 @@ class SchemaRegistry:
         try:
             return ask()
         except SchemaRegistryError as error:
-            if error.http_status_code == UNKNOWN:
+            if error.http_status_code == NOT_FOUND:
                 raise UndecodableError(f"the registry has no {what}") from None
             raise self._as_error(error.error_message, error.http_status_code in FORBIDDEN) from None
         except LakeError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 POSITIONS: Final = "_headwater"
 SESSION: Final = {**SETTINGS, "lock_timeout": "30s"}
-REFUSALS: Final = {
+ERRORS_BY_STATE: Final = {
     NO_RIGHT: (
         DeclarationError,
         "PostgreSQL refused",
@@ -28,26 +28,26 @@ REFUSALS: Final = {
     "2BP01": (
         DeclarationError,
         "a table whose columns have changed cannot be replaced",
-        "drop what depends on it, deliver, and make it again",
+        "drop what depends on it, deliver, and create that again",
     ),
     "54000": (DeclarationError, "PostgreSQL refused", "leave out the index on that column, or the column"),
-    "55P03": (Unavailable, "somebody in PostgreSQL holds a lock", "try again when it is released"),
+    "55P03": (Unavailable, "another session of PostgreSQL holds a lock", "try again when it is released"),
 }
 
 
 class PostgresTarget(PostgresSession):
     settings = SESSION
-    refusals = REFUSALS
+    errors_by_state = ERRORS_BY_STATE
 
     def __init__(self, dsn: str, *, name: str, where: str, schema: str, readers: Sequence[str]) -> None:
         super().__init__(dsn, name=name, where=where)
         self.schema, self.readers = schema, readers
 
-    def settle(self, connection: Connection) -> None:
-        super().settle(connection)
+    def configure(self, connection: Connection) -> None:
+        super().configure(connection)
         if fetch(connection, "SHOW server_encoding") != [("UTF8",)]:
             raise DeclarationError(
-                "the encoding of the database is not UTF8", where=self.where, fix="name one that has it"
+                "the encoding of the database is not UTF8", where=self.where, fix="name a database in UTF8"
             )
 
     def position(self) -> SinkPosition | None:
@@ -59,14 +59,14 @@ class PostgresTarget(PostgresSession):
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
         with self.translated_errors(), self.connection.transaction():
             self._make_schema()
-            # Held until the end: another deliverer waits here, and then finds a position that it did not expect.
+            # Held until the end: another deliverer waits here, and then fails the check of the position.
             self.rows("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"{self._positions} {self.name}")
             if not delivery.anew:
                 delivery.check_position(self.position())
-            sides = [(one.table, self._apply(delivery, one)) for one in delivery.tables]
-            for table, side in sides:
-                if side is not None:
-                    side.replace_table(table.far)
+            replacements = [(changes.table, self._apply(delivery, changes)) for changes in delivery.tables]
+            for table, replacement in replacements:
+                if replacement is not None:
+                    replacement.replace_table(table.far)
             position = delivery.position()
             self.rows(
                 f"INSERT INTO {self._positions} VALUES (%s, %s, %s, now(), %s)"
@@ -108,42 +108,44 @@ class PostgresTarget(PostgresSession):
 
     def _apply(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable | None:
         shape = delivery.shape_in_target(changes.table)
-        own = self._table(changes.table, changes.table.far)
-        is_there = self._exists(changes.table.far)
-        if is_there and shape is None and not delivery.anew:
-            raise self._not_ours(f"{own.title} is there already, and not of this sink", "give its table another `name`")
-        if is_there and own.is_as_made and shape in {None, changes.table.shape}:
-            if not changes.whole and own.appends:
-                own.append(changes, delivery.edition)
+        live = self._table(changes.table, changes.table.far)
+        exists = self._exists(changes.table.far)
+        if exists and shape is None and not delivery.anew:
+            raise self._not_ours(
+                f"{live.title} is there already, and not of this sink", "give its table another `name`"
+            )
+        if exists and live.has_declared_shape and shape in {None, changes.table.shape}:
+            if not changes.whole and live.appends:
+                live.append(changes, delivery.edition)
             elif not changes.whole:
-                own.change(changes)
+                live.change(changes)
             elif changes.table.mode == "mirror":
-                own.sync_rows(changes)
+                live.sync_rows(changes)
             else:
-                return self._beside(delivery, changes)
+                return self._build_replacement(delivery, changes)
             if changes.described:
-                own.describe()
-            own.grant(self.readers)
+                live.describe()
+            live.grant(self.readers)
             return None
         if not changes.whole and shape is not None:
-            raise self._not_ours(f"{own.title} was {'altered' if is_there else 'removed'} there", "restore it")
-        return self._beside(delivery, changes)
+            raise self._not_ours(f"{live.title} was {'altered' if exists else 'removed'} there", "restore it")
+        return self._build_replacement(delivery, changes)
 
     def _not_ours(self, what: str, fix: str) -> DeclarationError:
-        anew = f"lake deliver {self.name} --resync makes it anew, in the place of what is there"
-        return DeclarationError(what, where=self.where, fix=f"{fix}; or {anew}")
+        resync = f"lake deliver {self.name} --resync builds it again, and replaces what is there"
+        return DeclarationError(what, where=self.where, fix=f"{fix}; or {resync}")
 
-    def _beside(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable:
-        side = self._table(changes.table, f"_new_{digest(changes.table.far)[:16]}")
-        self.rows(f"DROP TABLE IF EXISTS {side.title}")
-        side.create()
-        side.fill(changes, delivery.edition)
-        side.describe()
-        side.grant(self.readers)
-        return side
+    def _build_replacement(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable:
+        replacement = self._table(changes.table, f"_new_{digest(changes.table.far)[:16]}")
+        self.rows(f"DROP TABLE IF EXISTS {replacement.title}")
+        replacement.create()
+        replacement.fill(changes, delivery.edition)
+        replacement.describe()
+        replacement.grant(self.readers)
+        return replacement
 
-    def _table(self, table: TargetTable, called: str) -> PgTable:
-        return PgTable(self.connection, self.schema, table, called, self.where)
+    def _table(self, table: TargetTable, physical_name: str) -> PgTable:
+        return PgTable(self.connection, self.schema, table, physical_name, self.where)
 
     def _make_schema(self) -> None:
         if not self.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", self.schema):
@@ -153,8 +155,8 @@ class PostgresTarget(PostgresSession):
                 f"CREATE TABLE IF NOT EXISTS {self._positions} (sink text PRIMARY KEY, edition bigint NOT NULL,"
                 " cut bigint NOT NULL, delivered_at timestamptz NOT NULL, position text NOT NULL)"
             )
-            says = "The edition that each sink of Headwater has brought the tables of this schema to."
-            self.rows(f"COMMENT ON TABLE {self._positions} IS {literal(says)}")
+            comment = "The edition that each sink of Headwater has delivered to the tables of this schema."
+            self.rows(f"COMMENT ON TABLE {self._positions} IS {literal(comment)}")
         for role in self.readers:
             if not self.rows("SELECT 1 FROM pg_roles WHERE rolname = %s", role):
                 raise DeclarationError(
@@ -177,9 +179,7 @@ class PostgresTarget(PostgresSession):
 def _open(declaration: SinkDeclaration) -> Target:
     options, where = declaration.options, declaration.where
     if not all(isinstance(role, str) for role in options["readers"]):
-        raise DeclarationError(
-            "readers: expected names of roles", where=where, fix='for example readers = ["bi"], which is there'
-        )
+        raise DeclarationError("readers: expected names of roles", where=where, fix='for example readers = ["bi"]')
     schema, readers = options["schema"], tuple(options["readers"])
     return PostgresTarget(options["url"], name=declaration.name, where=where, schema=schema, readers=readers)
 

@@ -27,30 +27,30 @@ NAME_BYTES = 63
 
 @dataclass(frozen=True)
 class PgTable:
-    """`called` is its present name, which differs while it is built to replace another."""
+    """`physical_name` is not that of `table` while this is built to replace another."""
 
     connection: Connection
     schema: str
     table: TargetTable
-    called: str
+    physical_name: str
     where: str
 
     @property
     def title(self) -> str:
-        return f"{quoted(self.schema)}.{quoted(self.called)}"
+        return f"{quoted(self.schema)}.{quoted(self.physical_name)}"
 
     @property
     def appends(self) -> bool:
         return self.table.mode == "append"
 
     @property
-    def is_as_made(self) -> bool:
-        there = self._run(
+    def has_declared_shape(self) -> bool:
+        existing = self._run(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
             self.title,
         )
-        return dict(there) == self.made_of and (self.appends or self._has_key)
+        return dict(existing) == self.column_types and (self.appends or self._has_key)
 
     @property
     def _has_key(self) -> bool:
@@ -72,31 +72,31 @@ class PgTable:
         names = [self.table.far, *self.types]
         if long := [name for name in names if len(name.encode()) > NAME_BYTES]:
             raise DeclarationError(
-                f"the name {long[0]!r} is longer than the {NAME_BYTES} bytes that PostgreSQL has for one",
+                f"the name {long[0]!r} is longer than {NAME_BYTES} bytes, PostgreSQL's limit",
                 where=self.where,
                 fix="give the table another `name`, or leave the column out",
             )
-        self._run(f"CREATE TABLE {self.title} ({_columns(self.made_of)})")
+        self._run(f"CREATE TABLE {self.title} ({_columns(self.column_types)})")
 
     @property
-    def made_of(self) -> dict[str, str]:
+    def column_types(self) -> dict[str, str]:
         return self.types | ({EDITION: "bigint", CHANGE: "text"} if self.appends else {})
 
     def fill(self, changes: TableChanges, edition: int) -> None:
         self.append(changes, edition)
         if not self.appends:
-            self._make_key()
+            self._create_key()
         else:
             self._run(f"CREATE INDEX {self._index('key')} ON {self.title} ({self._indexed(self.table.identity)})")
         for number, columns in enumerate(self.table.options.get("indexes", []), start=1):
-            self._must_be_columns(columns)
+            self._check_columns(columns)
             self._run(f"CREATE INDEX {self._index(str(number))} ON {self.title} ({self._indexed(columns)})")
 
     def append(self, changes: TableChanges, edition: int) -> None:
-        self._copy(self.title, changes, [*self.made_of], edition)
+        self._copy(self.title, changes, [*self.column_types], edition)
 
     def change(self, changes: TableChanges) -> None:
-        """Apply net changes. Idempotent."""
+        """Apply net changes; idempotent."""
         self._stage(changes)
         self._allow_null_keys()
         for same in self._matches():
@@ -113,7 +113,7 @@ class PgTable:
         self._run(f"DROP TABLE {STAGED}")
 
     def sync_rows(self, changes: TableChanges) -> None:
-        """Make the table equal to all rows without touching rows that are right, so that readers wait for no lock."""
+        """Make the table equal to all rows. Rows that are equal are not touched, so readers wait for no lock."""
         self._stage(changes)
         self._allow_null_keys()
         names = ", ".join(map(quoted, self.types))
@@ -128,8 +128,8 @@ class PgTable:
     def describe(self) -> None:
         self._run(f"COMMENT ON TABLE {self.title} IS {literal(self.table.doc.replace(chr(0), ''))}")
         for column in self.table.columns:
-            says = literal(column.description.replace("\0", "")) if column.description else "NULL"
-            self._run(f"COMMENT ON COLUMN {self.title}.{quoted(column.name)} IS {says}")
+            comment = literal(column.description.replace("\0", "")) if column.description else "NULL"
+            self._run(f"COMMENT ON COLUMN {self.title}.{quoted(column.name)} IS {comment}")
 
     def grant(self, readers: Iterable[str]) -> None:
         for role in readers:
@@ -137,7 +137,7 @@ class PgTable:
 
     def replace_table(self, name: str) -> None:
         self._run(f"DROP TABLE IF EXISTS {quoted(self.schema)}.{quoted(name)}")
-        own = replace(self, called=name)
+        own = replace(self, physical_name=name)
         for index in ("key", *(str(number + 1) for number in range(len(self.table.options.get("indexes", []))))):
             self._run(f"ALTER INDEX {quoted(self.schema)}.{self._index(index)} RENAME TO {own._index(index)}")
         self._run(f"ALTER TABLE {self.title} RENAME TO {quoted(name)}")
@@ -156,22 +156,22 @@ class PgTable:
         options = csv.WriteOptions(include_header=False, quoting_style="all_valid")
         copy_sql = f"COPY {to} ({', '.join(map(quoted, columns))}) FROM STDIN (FORMAT csv)"
         with self.connection.cursor() as cursor, cursor.copy(copy_sql.encode()) as copy:
-            for rows in self._texts(changes, columns, edition):
+            for rows in self._text_batches(changes, columns, edition):
                 buffer = io.BytesIO()
                 csv.write_csv(rows, buffer, options)
                 copy.write(buffer.getvalue())
 
-    def _texts(self, changes: TableChanges, columns: Sequence[str], edition: int) -> Iterator[pa.Table]:
+    def _text_batches(self, changes: TableChanges, columns: Sequence[str], edition: int) -> Iterator[pa.Table]:
         with connect() as con:
             for batch in changes.batches():
                 con.register("batch", batch)
-                con.execute(self._looked_sql)
-                rejected = f"SELECT image, reason FROM looked WHERE reason IS NOT NULL AND NOT {self._is_delete}"
+                con.execute(self._checked_sql)
+                rejected = f"SELECT image, reason FROM checked WHERE reason IS NOT NULL AND NOT {self._is_delete}"
                 for image, why in con.sql(rejected).fetchall():
                     changes.reject(key_of(image, self.table.identity), why)
                 wanted = "reason" if changes.whole or self.appends else "key_reason"
                 yield con.sql(
-                    f"SELECT {self._as_texts(columns, edition)} FROM looked WHERE {wanted} IS NULL"
+                    f"SELECT {self._as_texts(columns, edition)} FROM checked WHERE {wanted} IS NULL"
                 ).to_arrow_table()
 
     @property
@@ -179,45 +179,45 @@ class PgTable:
         return "false" if self.appends else "change = 'delete'"
 
     @property
-    def _looked_sql(self) -> str:
+    def _checked_sql(self) -> str:
         table = self.table
         key = [column for column in table.columns if column.name in table.identity]
         wanted = "change <> 'delete'" if table.mode == "upsert" else "true"
         why, why_not_key = (reason(columns, table.identity, "image") for columns in (table.columns, key))
         return (
-            f"CREATE OR REPLACE TEMP TABLE looked AS SELECT *, {why} AS reason, {why_not_key} AS key_reason"
+            f"CREATE OR REPLACE TEMP TABLE checked AS SELECT *, {why} AS reason, {why_not_key} AS key_reason"
             f" FROM (SELECT change, coalesce(after, before) AS image FROM batch WHERE {wanted})"
         )
 
     def _as_texts(self, columns: Sequence[str], edition: int) -> str:
-        gone = f"(reason IS NOT NULL OR {self._is_delete})"
+        is_deleted = f"(reason IS NOT NULL OR {self._is_delete})"
         extra = {EDITION: f"'{edition}'", CHANGE: "CASE WHEN reason IS NULL THEN change ELSE 'delete' END"}
-        shown = []
+        values = []
         for column in columns:
             value = extra.get(column) or text(f"image.{quoted(column)}", self.table.types[column])
             is_kept = column in extra or column in self.table.identity
-            shown.append(f"{value if is_kept else f'CASE WHEN NOT {gone} THEN {value} END'} AS {quoted(column)}")
-        return ", ".join(shown)
+            values.append(f"{value if is_kept else f'CASE WHEN NOT {is_deleted} THEN {value} END'} AS {quoted(column)}")
+        return ", ".join(values)
 
-    def _make_key(self) -> None:
+    def _create_key(self) -> None:
         identity = self.table.identity
-        some = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
-        has_null = self._run(f"SELECT EXISTS (SELECT FROM {self.title} WHERE {some})")[0][0]
+        any_null = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
+        has_null = self._run(f"SELECT EXISTS (SELECT FROM {self.title} WHERE {any_null})")[0][0]
         if has_null or JSON in {self.types[c] for c in identity}:
-            self._make_unique()
+            self._create_unique_index()
         else:
             columns = ", ".join(map(quoted, identity))
             self._run(f"ALTER TABLE {self.title} ADD CONSTRAINT {self._index('key')} PRIMARY KEY ({columns})")
 
-    def _make_unique(self) -> None:
+    def _create_unique_index(self) -> None:
         nulls = " NULLS NOT DISTINCT" if self.connection.info.server_version >= 150000 else ""
         indexed = self._indexed(self.table.identity)
         self._run(f"CREATE UNIQUE INDEX {self._index('key')} ON {self.title} ({indexed}){nulls}")
 
     def _allow_null_keys(self) -> None:
         identity = self.table.identity
-        some = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
-        if not self._run(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {some})")[0][0]:
+        any_null = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
+        if not self._run(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {any_null})")[0][0]:
             return
         keys = self._run(
             "SELECT conname FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'p'", self.title
@@ -226,7 +226,7 @@ class PgTable:
             self._run(f"ALTER TABLE {self.title} DROP CONSTRAINT {quoted(name)}")
             for column in identity:
                 self._run(f"ALTER TABLE {self.title} ALTER COLUMN {quoted(column)} DROP NOT NULL")
-            self._make_unique()
+            self._create_unique_index()
 
     def _matches(self) -> list[str]:
         """Return SQL that compares the keys of `t` and `s`: those without a null, and those with one.
@@ -248,10 +248,10 @@ class PgTable:
 
     def _index(self, name: str) -> str:
         """Return a name that differs from those of tables, which PostgreSQL keeps in the same namespace."""
-        end = f"_{name}_{digest(self.called)[:8]}"
-        return quoted(self.called.encode()[: NAME_BYTES - len(end)].decode(errors="ignore") + end)
+        end = f"_{name}_{digest(self.physical_name)[:8]}"
+        return quoted(self.physical_name.encode()[: NAME_BYTES - len(end)].decode(errors="ignore") + end)
 
-    def _must_be_columns(self, columns: object) -> None:
+    def _check_columns(self, columns: object) -> None:
         if not isinstance(columns, list) or not columns or any(c not in self.types for c in columns):
             raise DeclarationError(
                 f"indexes: {columns!r} is no list of columns of {self.table.name}",

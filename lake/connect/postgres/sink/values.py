@@ -1,7 +1,7 @@
 """Values for PostgreSQL: types, texts, values it cannot store, and hashes of rows.
 
-Structs, maps and arrays of arrays are `json`. The hashes are those of docs/fingerprints.md; inlined as here, PostgreSQL
-computes them twenty times as fast as by its functions.
+Structs, maps and arrays of arrays are `json`. The hashes are those of docs/fingerprints.md, as inlined SQL: PostgreSQL
+computes it twenty times as fast as SQL functions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TYPES: Final[Mapping[str, str]] = {
 }
 JSON: Final = "json"
 LONGEST_KEY: Final = 2600
-"""Bytes. An index entry may have 2,704, including its own overhead."""
+"""In bytes. An index entry may have 2,704, with its overhead."""
 LAST_DATE: Final = "5874897-12-31"
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)", re.I)
 _AS_TEXT: Final = re.compile(r"DECIMAL\(\d+,\s*\d+\)|TIMESTAMPTZ|TIMESTAMP|DATE|BLOB|DOUBLE|FLOAT", re.I)
@@ -54,7 +54,7 @@ DOUBLE: Final = """(
         lateral (select length(bits_of) - length(rtrim(bits_of, '0')) as zeros
             from (select significand::bit(64)::text as bits_of) as t) as z
 )"""
-WRITTEN: Final[Mapping[str, str]] = {
+HASHED_TEXT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("VARCHAR", JSON), "octet_length({x}::text) || ':' || {x}::text"),
     **dict.fromkeys(("FLOAT", "DOUBLE"), DOUBLE),
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ"), MICROSECONDS),
@@ -107,7 +107,7 @@ def _array(value: str, element: str) -> str:
 
 
 def reason(columns: Sequence[Column], identity: Sequence[str], row: str) -> str:
-    """Return DuckDB's SQL of why PostgreSQL cannot store the struct `row`; null if it can."""
+    """Return DuckDB SQL of the reason why PostgreSQL cannot store the struct `row`; null if it can."""
     cases = []
     for column in columns:
         value, kind = f"{row}.{quoted(column.name)}", column.type
@@ -127,8 +127,8 @@ def reason(columns: Sequence[Column], identity: Sequence[str], row: str) -> str:
 
 def row_hash(columns: Mapping[str, str]) -> str:
     """Return SQL of a row's hash, a bigint, by columns {name: DuckDB's type}."""
-    named = ", ".join(_named(name, columns[name]) for name in sorted(columns))
-    return f"('x' || left(md5(convert_to(concat({named}), 'UTF8')), 16))::bit(64)::bigint"
+    texts = ", ".join(_hashed_column(name, columns[name]) for name in sorted(columns))
+    return f"('x' || left(md5(convert_to(concat({texts}), 'UTF8')), 16))::bit(64)::bigint"
 
 
 def fingerprint(columns: Mapping[str, str], table: str) -> str:
@@ -137,17 +137,17 @@ def fingerprint(columns: Mapping[str, str], table: str) -> str:
     return f"SELECT rows || '-' || lpad(to_hex({signed}), 16, '0') FROM ({sums}) t"
 
 
-def _named(name: str, kind: str) -> str:
+def _hashed_column(name: str, kind: str) -> str:
     prefix = literal(f"{len(name.encode())}:{name}=")
-    return f"coalesce({prefix} || {_encoded(quoted(name), kind)}, '')"
+    return f"coalesce({prefix} || {_hashed_text(quoted(name), kind)}, '')"
 
 
-def _encoded(value: str, kind: str) -> str:
-    held = pg_type(kind)
-    if held == JSON:
-        return f"({WRITTEN[JSON].format(x=value)} || ';')"
-    if held.endswith("[]"):
-        items = f"string_agg(coalesce({_encoded('x', kind.removesuffix('[]'))}, '~'), '' ORDER BY place)"
+def _hashed_text(value: str, kind: str) -> str:
+    stored_type = pg_type(kind)
+    if stored_type == JSON:
+        return f"({HASHED_TEXT[JSON].format(x=value)} || ';')"
+    if stored_type.endswith("[]"):
+        items = f"string_agg(coalesce({_hashed_text('x', kind.removesuffix('[]'))}, '~'), '' ORDER BY place)"
         listed = f"(SELECT '[' || coalesce({items}, '') || ']' FROM unnest({value}) WITH ORDINALITY AS u(x, place))"
         return f"CASE WHEN {value} IS NOT NULL THEN {listed} END"
-    return f"({WRITTEN.get(kind, '{x}::text').format(x=value)} || ';')"
+    return f"({HASHED_TEXT.get(kind, '{x}::text').format(x=value)} || ';')"

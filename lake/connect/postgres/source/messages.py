@@ -24,13 +24,13 @@ from lake.connect.postgres.source.pgoutput import UNCHANGED, Delete, Insert, Rel
 from lake.connect.postgres.source.values import PgType, codec
 
 ERA_BITS: Final = 56
-"""Bits of an LSN in a place. The bits above count changes of the server."""
-COPIED: Final = 0
-DUMPED: Final = -1
+"""Bits of the LSN in `lsn_in_era`. The bits above it count changes of the server."""
+COPY, TRUNCATE = 0, -1
+"""Ordinals of copied rows, and of the truncate before a repeated copy."""
 
 
-def place(lsn: int, era: int = 0) -> int:
-    """Return the number that orders changes. LSNs restart after a failover, eras do not."""
+def lsn_in_era(lsn: int, era: int = 0) -> int:
+    """Return the number that orders changes: LSNs restart after a failover, eras do not."""
     return (era << ERA_BITS) + lsn
 
 
@@ -45,10 +45,8 @@ def read_lsn(text: str) -> int:
 
 @dataclass(frozen=True)
 class CommitMoment:
-    """`at` is in microseconds since 1970."""
-
     lsn: int
-    at: int
+    at: int  # microseconds since 1970
     era: int = 0
     xid: int | None = None
 
@@ -56,7 +54,7 @@ class CommitMoment:
     def tail(self) -> str:
         millis = self.at // 1000
         xid = "" if self.xid is None else f'"txId":{self.xid},'
-        return f'{xid}"ts_ms":{millis},"ts_us":{self.at},"lsn":{place(self.lsn, self.era)},"ordinal":'
+        return f'{xid}"ts_ms":{millis},"ts_us":{self.at},"lsn":{lsn_in_era(self.lsn, self.era)},"ordinal":'
 
 
 Member: TypeAlias = tuple[str, Callable[[str], str], str]
@@ -64,7 +62,7 @@ Member: TypeAlias = tuple[str, Callable[[str], str], str]
 
 @dataclass(frozen=True)
 class Images:
-    """Rows as JSON. `members` has the begin, the writer and the placeholder of each column; `key` has indexes."""
+    """Writer of rows as JSON. A member has a column's `"name":`, writer and placeholder; `key` has column indexes."""
 
     members: Sequence[Member]
     of_identity: Sequence[bool]
@@ -101,10 +99,10 @@ def _image(members: Iterable[tuple[Member, Value]]) -> str:
 Change = tuple[str, str, str]
 
 
-def changes(message: Insert | Update | Delete, images: Images, moved: dict[Row, Row]) -> Sequence[Change]:
-    """Return the changes of keys. `moved` has the rows that took over a key in this transaction: {key: row}.
+def changes(message: Insert | Update | Delete, images: Images, key_owners: dict[Row, Row]) -> Sequence[Change]:
+    """Return the changes by key. `key_owners` has the rows that took over a key in this transaction: {key: row}.
 
-    If the constraint is deferrable, the row that had the key may still change or go: this is left out.
+    With a deferrable constraint, the former row of a key may still change or be deleted; this is left out.
     """
     if isinstance(message, Insert):
         return (("c", "null", images.whole(message.new)),)
@@ -113,7 +111,7 @@ def changes(message: Insert | Update | Delete, images: Images, moved: dict[Row, 
     old = message.old
     assert old is not None, "a delete has it"
     before = images.whole(old) if message.whole else "null"
-    was_replaced = bool(moved) and message.whole and moved.get(images.key_of(old), old) != old
+    was_replaced = bool(key_owners) and message.whole and key_owners.get(images.key_of(old), old) != old
 
     def removal() -> tuple[Change, ...]:
         return () if was_replaced else (("d", before if message.whole else images.identity(old), "null"),)
@@ -128,13 +126,13 @@ def changes(message: Insert | Update | Delete, images: Images, moved: dict[Row, 
             had if value is UNCHANGED and kept else value
             for value, had, kept in zip(new, old, images.of_identity, strict=True)
         )
-    key, now = images.key_of(old), images.key_of(new)
-    if key == now:
-        if key in moved and not was_replaced:
-            moved[key] = new
+    key, new_key = images.key_of(old), images.key_of(new)
+    if key == new_key:
+        if key in key_owners and not was_replaced:
+            key_owners[key] = new
         return () if was_replaced else (("u", before, images.whole(new)),)
     if message.whole:
-        moved[now] = new
+        key_owners[new_key] = new
     return (*removal(), ("c", "null", images.whole(new)))
 
 

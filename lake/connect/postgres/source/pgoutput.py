@@ -41,10 +41,10 @@ class Commit(NamedTuple):
 
 
 class RelationColumn(NamedTuple):
-    """`type` is its OID. Old rows have it if `of_identity`; updates may omit it if `large`, which may be unknown."""
+    """Old rows have it if `of_identity`; updates may omit it if `large`. pgoutput does not send `large`."""
 
     name: str
-    type: int
+    type: int  # OID
     of_identity: bool
     large: bool = False
 
@@ -90,7 +90,7 @@ _COLUMN, _TRUNCATE = Struct("!Ii"), Struct("!IB")
 _NULL, _TOAST, _TEXT = b"nut"
 _NEW, _KEY, _OLD = b"NKO"
 _IGNORED: Final = b"OYM"
-"""Origins, types and logical messages."""
+"""Origins, types, logical messages."""
 
 
 def decode(data: bytes) -> Decoded | None:
@@ -106,7 +106,7 @@ def decode(data: bytes) -> Decoded | None:
     except (Truncated, IndexError) as error:
         raise ValueError(f"a message of kind {data[:1]!r} that is cut short: {error}") from None
     if end != len(data):
-        raise ValueError(f"a message of kind {data[:1]!r} of {len(data)} bytes, where it should have {end}")
+        raise ValueError(f"a message of kind {data[:1]!r} of {len(data)} bytes, not {end}")
     return message
 
 

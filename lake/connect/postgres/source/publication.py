@@ -25,7 +25,7 @@ Ask = Callable[..., list[tuple[Any, ...]]]
 COLUMN_LISTS: Final = 150_000
 OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 LISTED: Final = "array<string>"
-"""The only nested type that can express an unknown value, as one of its strings."""
+"""The only nested type that can express an unknown value: as an element."""
 
 PUBLICATION: Final[LiteralString] = """
     SELECT oid, xmin::text, pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s
@@ -65,9 +65,7 @@ ATTEMPTS: Final = 20
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """`published` is "publication OID.its newest change/entry": it changes if the table or publication is dropped and
-    added again, or the publication is altered.
-    """
+    """`published` is "publication's OID.its xmin/entry's OID", which changes if one is altered or added again."""
 
     id: int
     schema: str
@@ -145,13 +143,13 @@ def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str] | None, identit
 
 
 def faults(
-    tables: Mapping[str, PublishedTable], lacking: Sequence[str], options: PostgresOptions
+    tables: Mapping[str, PublishedTable], omitted: Sequence[str], options: PostgresOptions
 ) -> Iterator[DeclarationError | tuple[str, str]]:
-    """A pair is a fault of the source's declaration, and its fix."""
+    """Yield faults of contracts, and (fault, fix) of the source's declaration."""
     publication = quoted(options.publication)
-    if lacking:
+    if omitted:
         yield (
-            f"the publication {publication} leaves out every {', '.join(lacking)}",
+            f"the publication {publication} leaves out every {', '.join(omitted)}",
             f"ALTER PUBLICATION {publication} SET (publish = '{', '.join(OPERATIONS)}')",
         )
     for stream, name in options.tables.items():
@@ -162,13 +160,13 @@ def faults(
                 f"ALTER PUBLICATION {publication} ADD TABLE {name} ({did_you_mean(name, tables)})",
             )
         else:
-            for what, fix in _unlike(table, contract):
+            for what, fix in _table_faults(table, contract):
                 yield DeclarationError(f"{name}: {what}", where=contract.where, fix=fix)
 
 
-def _unlike(table: PublishedTable, contract: Contract) -> Iterator[tuple[str, str]]:
+def _table_faults(table: PublishedTable, contract: Contract) -> Iterator[tuple[str, str]]:
     columns = {column.name: column for column in table.columns}
-    says_unchanged = any(field.path == UNCHANGED for field in contract.fields)
+    reports_unchanged = any(field.path == UNCHANGED for field in contract.fields)
     names_text = f"published columns: {', '.join(columns)}"
     for field in contract.fields:
         names = () if field.path else field.names
@@ -178,7 +176,7 @@ def _unlike(table: PublishedTable, contract: Contract) -> Iterator[tuple[str, st
                 f"no published column {field.name!r}, which the contract requires",
                 f"publish it, name it in the field's aliases, or let the field be null ({names_text})",
             )
-        is_omitted = present is not None and present.large and table.identity != "f" and not says_unchanged
+        is_omitted = present is not None and present.large and table.identity != "f" and not reports_unchanged
         if present is not None and is_omitted and field.nested and field.type != LISTED:
             yield (
                 f"an update may omit the column {present.name!r}, and a field of type {field.type} cannot express that",
@@ -206,8 +204,8 @@ class ExportedTables:
 
 
 def matching_tables(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
-    tables, lacking = published_tables(ask, options.publication, version=version, where=options.where)
-    DeclarationError.raise_any(faults(tables, lacking, options), options.where)
+    tables, omitted = published_tables(ask, options.publication, version=version, where=options.where)
+    DeclarationError.raise_any(faults(tables, omitted, options), options.where)
     return tables
 
 
@@ -222,7 +220,7 @@ def export_tables(
     """
     for _ in range(ATTEMPTS):
         with server.export_snapshot(options.slot) as (lsn, connection), server.translated_errors():
-            at = server.place().at
+            at = server.current().at
             ask = partial(fetch, connection)
             to_lock = matching_tables(ask, options, version)
             connection.execute(lock_sql([to_lock[options.tables[stream]] for stream in streams]).encode())
@@ -267,7 +265,7 @@ class PostgresPosition:
             "tables": {stream: dict(entry) for stream, entry in self.tables.items()},
         }
 
-    def moved(self, to: str, at: int) -> PostgresPosition:
+    def advanced(self, to: str, at: int) -> PostgresPosition:
         return replace(self, begin=self.to, to=to, at=at)
 
     def with_copies(self, entries: Mapping[str, Mapping[str, Any]]) -> PostgresPosition:
@@ -285,25 +283,25 @@ class MissedChange:
 
 def gaps(
     known: PostgresPosition,
-    place: ServerPosition,
+    current: ServerPosition,
     slot: ReplicationSlot | None,
     tables: Mapping[str, PublishedTable],
     options: PostgresOptions,
 ) -> list[MissedChange]:
-    return [*_of_server(known, place), *of_slot(known, slot, options.slot), *_of_tables(known, tables, options)]
+    return [*_of_server(known, current), *of_slot(known, slot, options.slot), *_of_tables(known, tables, options)]
 
 
-def _of_server(known: PostgresPosition, place: ServerPosition) -> Iterator[MissedChange]:
-    if place.system != known.system:
+def _of_server(known: PostgresPosition, current: ServerPosition) -> Iterator[MissedChange]:
+    if current.system != known.system:
         yield MissedChange(
-            f"this is a different server: its system identifier is {place.system}, it was {known.system}"
+            f"this is a different server: its system identifier is {current.system}, it was {known.system}"
         )
-    elif place.timeline != known.timeline:
+    elif current.timeline != known.timeline:
         yield MissedChange(
-            f"the server's timeline is {place.timeline}, it was {known.timeline}: a standby was promoted, or a backup "
-            "restored, and the latest commits may be missing there"
+            f"the server's timeline is {current.timeline}, it was {known.timeline}: a standby was promoted, or a "
+            "backup restored, and the latest commits may be missing there"
         )
-    elif place.flushed < read_lsn(known.to):
+    elif current.flushed < read_lsn(known.to):
         yield MissedChange(f"the server's log ends before {known.to}, which has been read: an older state was restored")
 
 

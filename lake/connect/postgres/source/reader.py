@@ -34,12 +34,11 @@ from lake.sources.source import Gap, Lag, Progress, SnapshotRows, SourceRecord, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-IDLE: Final = timedelta(minutes=1)
+IDLE_TIME: Final = timedelta(minutes=1)
 IDLE_BYTES: Final = 256 << 20
-"""If no change concerns us, the position advances only after this time or log; till then each read decodes it again."""
-COUNTED: Final = 10_000
-COUNTING: Final = timedelta(seconds=2)
-"""Time limit for counting waiting messages."""
+"""Without changes of our tables the position advances only after this time or log, which is decoded again till then."""
+COUNTED_MESSAGES: Final = 10_000
+COUNT_TIME: Final = timedelta(seconds=2)
 
 
 class CountingSpool:
@@ -65,92 +64,93 @@ class PostgresSource:
         return self.options.snapshot
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        place, tables = self._look_up()
+        current, tables = self._current_state()
         self.more = False
         if after is None:
-            return self._begin(place, tables, spool)
+            return self._begin(current, tables, spool)
         known = self._known(after)
-        self._refuse_gaps(known, place, tables)
+        self._refuse_gaps(known, current, tables)
         upto = read_lsn(known.to)
-        if place.flushed > upto:
-            taken, whole = self._changes(known, place, spool, place.flushed, self.options.changes)
-            if not whole:
+        if current.flushed > upto:
+            transactions, is_complete = self._changes(known, current, spool, current.flushed, self.options.changes)
+            if not is_complete:
                 self.more = True
-                return known.moved(lsn_text(taken.end), place.at).progress
-            upto = max(place.flushed, taken.end)
-            if taken.records and not self._uncopied(known):
-                return known.moved(lsn_text(upto), place.at).progress
+                return known.advanced(lsn_text(transactions.end), current.at).progress
+            upto = max(current.flushed, transactions.end)
+            if transactions.records and not self._uncopied(known):
+                return known.advanced(lsn_text(upto), current.at).progress
         if uncopied := self._uncopied(known):
             if not self.options.snapshot:
                 entries = {stream: self._entry(stream, tables, lsn_text(upto)) for stream in uncopied}
-                return known.with_copies(entries).moved(lsn_text(upto), place.at).progress
-            return self._with_copies(replace(known, to=lsn_text(upto)), known.to, place, uncopied, spool)
-        behind, since = upto - read_lsn(known.to), timedelta(microseconds=place.at - known.at)
-        moves = behind >= IDLE_BYTES or (behind > 0 and since >= IDLE)
-        return known.moved(lsn_text(upto), place.at).progress if moves else None
+                return known.with_copies(entries).advanced(lsn_text(upto), current.at).progress
+            return self._with_copies(replace(known, to=lsn_text(upto)), known.to, current, uncopied, spool)
+        behind, since = upto - read_lsn(known.to), timedelta(microseconds=current.at - known.at)
+        is_due = behind >= IDLE_BYTES or (behind > 0 and since >= IDLE_TIME)
+        return known.advanced(lsn_text(upto), current.at).progress if is_due else None
 
     def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress:
-        place, tables = self._look_up()
+        current, tables = self._current_state()
         known = self._known(after)
-        self._refuse_gaps(known, place, tables)
+        self._refuse_gaps(known, current, tables)
         if uncopied := self._uncopied(known):
             raise Unavailable(
                 f"{', '.join(uncopied)}: not copied yet", where=self.options.where, fix="lake ingest, and try again"
             )
-        taken, _ = self._changes(known, place, spool, read_lsn(lsn), None)
-        return known.moved(lsn_text(max(read_lsn(lsn), taken.end, read_lsn(known.to))), place.at).progress
+        transactions, _ = self._changes(known, current, spool, read_lsn(lsn), None)
+        return known.advanced(lsn_text(max(read_lsn(lsn), transactions.end, read_lsn(known.to))), current.at).progress
 
     @contextmanager
     def rows(self, stream: str) -> Iterator[SnapshotRows]:
         """Yield rows as op r. Waits for running transactions to end."""
-        place = self._server.place()
-        with export_tables(self._server, self.options, [stream], place.version) as exported:
+        current = self._server.current()
+        with export_tables(self._server, self.options, [stream], current.version) as exported:
             table = exported.tables[self.options.tables[stream]]
             moment = CommitMoment(exported.lsn, exported.at)
-            pairs = copy_messages(self._reading(place), table, exported.rows(table), moment, again=False)
+            pairs = copy_messages(self._context(current), table, exported.rows(table), moment, again=False)
             records = (SourceRecord(text, name) for text, name in pairs)
             yield SnapshotRows(lsn_text(exported.lsn), records)
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
-        """Needed after changes without messages, such as a new column with a default."""
+        """Mark `streams` to be copied again, as after changes without messages, such as a column with a default."""
         known = PostgresPosition.of(after)
         again = {stream: {**known.tables[stream], "since": None} for stream in streams}
         return known.with_copies(again).progress
 
     def acknowledge(self, upto: Progress) -> None:
-        known, place, slot = PostgresPosition.of(upto), self._server.place(), self._server.slot(self.options.slot)
+        known, current, slot = PostgresPosition.of(upto), self._server.current(), self._server.slot(self.options.slot)
         to = read_lsn(known.to)
-        same = (known.system, known.timeline) == (place.system, place.timeline) and place.flushed >= to
+        same = (known.system, known.timeline) == (current.system, current.timeline) and current.flushed >= to
         if same and slot is not None and slot.confirmed is not None and not slot.lost and slot.confirmed < to:
             self._server.advance(self.options.slot, known.to)
 
     def lag(self, after: Progress | None) -> Lag:
-        place = self._server.place()
+        current = self._server.current()
         slot = self._server.slot(self.options.slot)
         retained = None if slot is None else slot.retained
         if after is None:
             return Lag(None, None, retained)
         known = PostgresPosition.of(after)
-        if place.flushed <= read_lsn(known.to):
+        if current.flushed <= read_lsn(known.to):
             return Lag(0, 0.0, retained)
-        seconds = max(0, place.at - known.at) / 1_000_000
+        seconds = max(0, current.at - known.at) / 1_000_000
         try:
-            with self._server.at_most(COUNTING):
-                taken, whole = self._changes(known, place, CountingSpool(), place.flushed, COUNTED)
+            with self._server.at_most(COUNT_TIME):
+                transactions, is_complete = self._changes(
+                    known, current, CountingSpool(), current.flushed, COUNTED_MESSAGES
+                )
         except (Gap, Unavailable):
             return Lag(None, seconds, retained)
-        return Lag(taken.records, seconds, retained, at_least=not whole)
+        return Lag(transactions.records, seconds, retained, at_least=not is_complete)
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Copy the affected tables again, which also detects deleted rows."""
         if after is None:
             raise DeclarationError(
                 "nothing has been read yet, so nothing can be given up", where=self.options.where, fix="lake ingest"
             )
-        place, tables = self._look_up()
+        current, tables = self._current_state()
         known, name = self._known(after), self.options.slot
         slot = self._server.slot(name)
-        gaps_found = gaps(known, place, slot, tables, self.options)
+        gaps_found = gaps(known, current, slot, tables, self.options)
         if not gaps_found:
             raise DeclarationError(
                 "nothing is gone that could be given up",
@@ -160,25 +160,26 @@ class PostgresSource:
         again = {stream: {**known.tables[stream], "since": None} for gap in gaps_found for stream in gap.streams(known)}
         known = replace(known, tables={**known.tables, **again})
         if all(gap.stream is not None for gap in gaps_found):
-            return known.moved(known.to, place.at).progress
+            return known.advanced(known.to, current.at).progress
         if slot is not None and slot.lost:
             self._server.drop_slot(name)
             slot = None
         if slot is None:
             begin = self._server.create_slot(name)
         else:
-            begin = max(place.flushed, slot.confirmed or 0)  # without decoding
+            begin = max(current.flushed, slot.confirmed or 0)  # without decoding
             self._server.advance(name, lsn_text(begin))
-        another = (known.system, known.timeline) != (place.system, place.timeline) or place.flushed < read_lsn(known.to)
-        known = replace(known, system=place.system, timeline=place.timeline, era=known.era + another)
-        return known.moved(lsn_text(begin), place.at).progress
+        is_same = (known.system, known.timeline) == (current.system, current.timeline)
+        is_new_era = not is_same or current.flushed < read_lsn(known.to)
+        known = replace(known, system=current.system, timeline=current.timeline, era=known.era + is_new_era)
+        return known.advanced(lsn_text(begin), current.at).progress
 
     def close(self) -> None:
         self._server.close()
 
-    def _look_up(self) -> tuple[ServerPosition, Mapping[str, PublishedTable]]:
-        place = self._server.place()
-        return place, matching_tables(self._server.rows, self.options, place.version)
+    def _current_state(self) -> tuple[ServerPosition, Mapping[str, PublishedTable]]:
+        current = self._server.current()
+        return current, matching_tables(self._server.rows, self.options, current.version)
 
     def _known(self, after: Progress) -> PostgresPosition:
         known = PostgresPosition.of(after)
@@ -188,9 +189,9 @@ class PostgresSource:
         return known.with_copies(left_out)
 
     def _refuse_gaps(
-        self, known: PostgresPosition, place: ServerPosition, tables: Mapping[str, PublishedTable]
+        self, known: PostgresPosition, current: ServerPosition, tables: Mapping[str, PublishedTable]
     ) -> None:
-        self._refuse(gaps(known, place, self._server.slot(self.options.slot), tables, self.options))
+        self._refuse(gaps(known, current, self._server.slot(self.options.slot), tables, self.options))
 
     def _refuse(self, gaps: Sequence[MissedChange]) -> None:
         if not gaps:
@@ -203,26 +204,26 @@ class PostgresSource:
             fix += " tables anew, and so finds that"
         raise Gap("; ".join(gap.what for gap in gaps), where=self.options.where, fix=fix)
 
-    def _begin(self, place: ServerPosition, tables: Mapping[str, PublishedTable], spool: Spool) -> Progress:
+    def _begin(self, current: ServerPosition, tables: Mapping[str, PublishedTable], spool: Spool) -> Progress:
         slot = self._server.slot(self.options.slot)
         if slot is not None and slot.lost:
             self._server.drop_slot(self.options.slot)
             slot = None
         if slot is not None:
-            self._check_slot(slot, place)
+            self._check_slot(slot, current)
         begin = self._server.create_slot(self.options.slot) if slot is None else slot.confirmed
         assert begin is not None
         known = PostgresPosition(
-            place.system, place.timeline, 0, self.options.slot, lsn_text(begin), lsn_text(begin), place.at, {}
+            current.system, current.timeline, 0, self.options.slot, lsn_text(begin), lsn_text(begin), current.at, {}
         )
         if self.options.snapshot:
-            return self._with_copies(known, None, place, self.streams, spool)
+            return self._with_copies(known, None, current, self.streams, spool)
         return known.with_copies(
             {stream: self._entry(stream, tables, lsn_text(begin)) for stream in self.streams}
         ).progress
 
-    def _check_slot(self, slot: ReplicationSlot, place: ServerPosition) -> None:
-        if (slot.plugin, slot.database) != (PLUGIN, place.database):
+    def _check_slot(self, slot: ReplicationSlot, current: ServerPosition) -> None:
+        if (slot.plugin, slot.database) != (PLUGIN, current.database):
             raise DeclarationError(
                 f"the slot {self.options.slot!r} is of the plugin {slot.plugin} in the database {slot.database}",
                 where=self.options.where,
@@ -236,26 +237,26 @@ class PostgresSource:
             )
 
     def _with_copies(
-        self, known: PostgresPosition, begin: str | None, place: ServerPosition, uncopied: Sequence[str], spool: Spool
+        self, known: PostgresPosition, begin: str | None, current: ServerPosition, uncopied: Sequence[str], spool: Spool
     ) -> Progress:
-        with export_tables(self._server, self.options, uncopied, place.version) as exported:
+        with export_tables(self._server, self.options, uncopied, current.version) as exported:
             if any(entry["since"] for entry in known.tables.values()):
-                self._changes(known, place, spool, exported.lsn, None)
-            reading, moment = self._reading(place, known), CommitMoment(exported.lsn, exported.at, known.era)
-            entries, columns = {}, RecordBuffer(spool)
+                self._changes(known, current, spool, exported.lsn, None)
+            context, moment = self._context(current, known), CommitMoment(exported.lsn, exported.at, known.era)
+            entries, buffer = {}, RecordBuffer(spool)
             for stream in uncopied:
                 table = exported.tables[self.options.tables[stream]]
                 for text, name in copy_messages(
-                    reading, table, exported.rows(table), moment, again=stream in known.tables
+                    context, table, exported.rows(table), moment, again=stream in known.tables
                 ):
-                    columns.put(stream, text, name)
-                columns.flush()
+                    buffer.put(stream, text, name)
+                buffer.flush()
                 entries[stream] = self._entry(stream, exported.tables, lsn_text(exported.lsn))
-        moved = known.with_copies(entries).moved(lsn_text(exported.lsn), exported.at)
-        return replace(moved, begin=begin or moved.to).progress
+        advanced = known.with_copies(entries).advanced(lsn_text(exported.lsn), exported.at)
+        return replace(advanced, begin=begin or advanced.to).progress
 
     def _changes(
-        self, known: PostgresPosition, place: ServerPosition, spool: Spool, upto: int, limit: int | None
+        self, known: PostgresPosition, current: ServerPosition, spool: Spool, upto: int, limit: int | None
     ) -> tuple[Transactions, bool]:
         """Spool the transactions up to `upto`; `limit` bounds their messages. Return whether they are complete.
 
@@ -264,21 +265,21 @@ class PostgresSource:
         """
         since = {stream: read_lsn(entry["since"]) for stream, entry in known.tables.items() if entry["since"]}
         while True:
-            taken = Transactions(self._reading(place, known), spool, after=read_lsn(known.to), since=since)
-            taken.take(self._server.peek(self.options.slot, self.options.publication, lsn_text(upto), limit))
-            taken.finish()
+            transactions = Transactions(self._context(current, known), spool, after=read_lsn(known.to), since=since)
+            transactions.read(self._server.peek(self.options.slot, self.options.publication, lsn_text(upto), limit))
+            transactions.finish()
             self._refuse([*of_slot(known, self._server.slot(self.options.slot), self.options.slot)])
-            whole = limit is None or taken.messages < limit
-            if limit is None or whole or taken.end > read_lsn(known.to):
-                return taken, whole
+            is_complete = limit is None or transactions.messages < limit
+            if limit is None or is_complete or transactions.end > read_lsn(known.to):
+                return transactions, is_complete
             limit *= 8
 
-    def _reading(self, place: ServerPosition, known: PostgresPosition | None = None) -> ChangeContext:
+    def _context(self, current: ServerPosition, known: PostgresPosition | None = None) -> ChangeContext:
         options, entries = self.options, known.tables if known else {}
         tables = {entry["id"]: options.tables[stream] for stream, entry in entries.items() if stream in options.tables}
         era = known.era if known else 0
         streams = {table: (stream, options.contracts[stream]) for stream, table in options.tables.items()}
-        return ChangeContext(options.name, place.database, era, streams, self._server.types, tables)
+        return ChangeContext(options.name, current.database, era, streams, self._server.types, tables)
 
     def _uncopied(self, known: PostgresPosition) -> list[str]:
         return [stream for stream in self.streams if not known.tables.get(stream, {}).get("since")]

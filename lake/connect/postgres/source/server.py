@@ -21,7 +21,7 @@ SESSION: Final = {
     "row_security": "off",  # a copy fails instead of omitting rows hidden by a policy
     "search_path": "pg_catalog",
 }
-REFUSALS: Final = {
+ERRORS_BY_STATE: Final = {
     NO_RIGHT: (
         DeclarationError,
         "PostgreSQL refused",
@@ -92,13 +92,13 @@ class ReplicationSlot:
 
 class PostgresServer(PostgresSession):
     settings = SESSION
-    refusals = REFUSALS
+    errors_by_state = ERRORS_BY_STATE
 
     def __init__(self, dsn: str, *, name: str, where: str) -> None:
         super().__init__(dsn, name=name, where=where)
         self._types: dict[int, PgType] = {}
 
-    def place(self) -> ServerPosition:
+    def current(self) -> ServerPosition:
         reused = self._open is not None
         try:
             state = self.rows(STATE)
@@ -121,7 +121,7 @@ class PostgresServer(PostgresSession):
             )
         if encoding == "SQL_ASCII":
             raise DeclarationError(
-                f"the database {database} does not say which encoding its text has",
+                f"the database {database} has no encoding (SQL_ASCII)",
                 where=self.where,
                 fix="a database with the encoding UTF8 is needed",
             )
@@ -165,14 +165,14 @@ class PostgresServer(PostgresSession):
                 self.rows(limit, SESSION["statement_timeout"])
 
     def types(self, types: Sequence[int]) -> dict[int, PgType]:
-        """Ask by a connection of its own, since the session's may be streaming."""
+        """Use a connection of its own, since the session's may be streaming."""
         wanted = set(types) - self._types.keys() - BUILT_IN.keys()
         while wanted:
             with self.translated_errors(), self.connect() as other:
                 answer = [PgType(*row) for row in fetch(other, TYPES, sorted(wanted))]
             self._types |= {number: PgType(number, 0, 0) for number in wanted} | {kind.id: kind for kind in answer}
-            made_of = {part for kind in answer for part in (kind.base, kind.element) if part}
-            wanted = made_of - self._types.keys() - BUILT_IN.keys()
+            parts = {part for kind in answer for part in (kind.base, kind.element) if part}
+            wanted = parts - self._types.keys() - BUILT_IN.keys()
         return self._types
 
     @contextmanager
@@ -187,7 +187,7 @@ class PostgresServer(PostgresSession):
             created = exporting.execute(create.encode()).fetchone()
             assert created is not None
             _, lsn, snapshot, _ = created
-            self.settle(reading)
+            self.configure(reading)
             reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             reading.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
             exporting.close()

@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from lake.connect.postgres.source.messages import COPIED, DUMPED, CommitMoment, Images, changes, head, lsn_text, message
+from lake.connect.postgres.source.messages import COPY, TRUNCATE, CommitMoment, Images, changes, head, lsn_text, message
 from lake.connect.postgres.source.pgoutput import (
     Begin,
     Commit,
@@ -28,17 +28,17 @@ from lake.contracts.contract import Contract
 from lake.errors import LakeError
 from lake.sources.source import Spool
 
-ROWS: Final = b"IUDT"
-"""Kinds of messages that change rows; those in OF_ONE have one relation, whose OID follows."""
-OF_ONE: Final = b"IUD"
-TOGETHER: Final = 10_000
-TOGETHER_BYTES: Final = 8 << 20
+SINGLE_ROW_KINDS: Final = b"IUD"
+"""Kinds of messages about one row, which begin with the OID of its relation."""
+ROW_KINDS: Final = SINGLE_ROW_KINDS + b"T"
+BUFFERED_RECORDS: Final = 10_000
+BUFFERED_BYTES: Final = 8 << 20
 Lookup = Callable[[Sequence[int]], Mapping[int, PgType]]
 
 
 @dataclass(frozen=True)
 class ChangeContext:
-    """`streams`: (stream, contract) by "schema.table". `tables`: this name by OID; a table may be renamed meanwhile."""
+    """`streams` is {"schema.table": (stream, contract)}. `tables` is {OID: this name}, as tables get renamed."""
 
     source: str
     database: str
@@ -56,7 +56,7 @@ class ChangeContext:
 
 @dataclass
 class RecordBuffer:
-    """Buffer of records: to add single ones to a spool is too slow."""
+    """Buffer of records, since adding them one by one to a spool is too slow."""
 
     spool: Spool
     _waiting: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class RecordBuffer:
         waiting[1].append(place)
         self._records += 1
         self._size += len(text)
-        if self._records >= TOGETHER or self._size >= TOGETHER_BYTES:
+        if self._records >= BUFFERED_RECORDS or self._size >= BUFFERED_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -82,32 +82,30 @@ class RecordBuffer:
 
 @dataclass
 class _StreamRelation:
-    """Changes before `since` are in the stream's copy."""
-
     stream: str
     images: Images
     head: str
-    since: int
+    since: int  # changes before it are in the stream's copy
 
 
 class Transactions:
     """`since` has the LSN of the copy of each copied stream. `end` is after the last whole transaction."""
 
-    def __init__(self, reading: ChangeContext, spool: Spool, *, after: int, since: Mapping[str, int]) -> None:
-        self._reading, self._after, self._since = reading, after, since
-        self._columns = RecordBuffer(spool)
+    def __init__(self, context: ChangeContext, spool: Spool, *, after: int, since: Mapping[str, int]) -> None:
+        self._context, self._after, self._since = context, after, since
+        self._buffer = RecordBuffer(spool)
         self._relations: dict[int, _StreamRelation | None] = {}
-        self._moved = defaultdict[int, dict[Row, Row]](dict)
+        self._key_owners = defaultdict[int, dict[Row, Row]](dict)
         self._moment: CommitMoment | None = None
-        self._tail, self._millis, self._shown, self._ordinal, self._skipping = "", 0, "", 0, False
+        self._tail, self._millis, self._place, self._ordinal, self._skipping = "", 0, "", 0, False
         self.end, self.records, self.messages = after, 0, 0
 
-    def take(self, messages: Iterable[bytes]) -> None:
+    def read(self, messages: Iterable[bytes]) -> None:
         for data in messages:
             self.messages += 1
-            if self._skipping and data[0] in ROWS:
+            if self._skipping and data[0] in ROW_KINDS:
                 continue
-            if data[0] in OF_ONE and self._relations[int.from_bytes(data[1:5])] is None:
+            if data[0] in SINGLE_ROW_KINDS and self._relations[int.from_bytes(data[1:5])] is None:
                 self._ordinal += 1
                 continue
             try:
@@ -115,7 +113,7 @@ class Transactions:
             except ValueError as error:
                 raise LakeError(
                     f"PostgreSQL sent {error}",
-                    where=self._shown,
+                    where=self._place,
                     fix="report this with the server's version: it does not speak protocol version 1 of pgoutput",
                 ) from None
             if isinstance(message, Insert | Update | Delete):
@@ -124,19 +122,19 @@ class Transactions:
                 self._other(message)
 
     def finish(self) -> None:
-        self._columns.flush()
+        self._buffer.flush()
         if self._moment is not None:
             raise LakeError(
-                f"PostgreSQL sent half a transaction, {self._shown}", fix="please report this: it should be impossible"
+                f"PostgreSQL sent half a transaction, {self._place}", fix="please report this: it should be impossible"
             )
 
     def _other(self, message: Decoded | None) -> None:
         match message:
             case Begin(lsn, at, xid):
-                self._moment = CommitMoment(lsn, at, self._reading.era, xid)
-                self._tail, self._millis, self._shown = self._moment.tail, at // 1000, self._reading.place(lsn, "")
+                self._moment = CommitMoment(lsn, at, self._context.era, xid)
+                self._tail, self._millis, self._place = self._moment.tail, at // 1000, self._context.place(lsn, "")
                 self._ordinal, self._skipping = 0, lsn < self._after
-                self._moved.clear()
+                self._key_owners.clear()
             case Commit():
                 if not self._skipping:
                     self.end = message.end
@@ -148,35 +146,35 @@ class Transactions:
                     self._put(number, ("t", "null", "null"))
 
     def _relation(self, relation: PgRelation) -> _StreamRelation | None:
-        reading = self._reading
-        name = reading.tables.get(relation.id, f"{relation.schema}.{relation.name}")
-        stream, contract = reading.streams.get(name, (None, None))
+        context = self._context
+        name = context.tables.get(relation.id, f"{relation.schema}.{relation.name}")
+        stream, contract = context.streams.get(name, (None, None))
         if stream is None or contract is None or stream not in self._since:
             return None
-        declared = reading.types([column.type for column in relation.columns])
-        images = Images.of(relation.columns, reading.key(contract), declared)
+        declared = context.types([column.type for column in relation.columns])
+        images = Images.of(relation.columns, context.key(contract), declared)
         schema, _, table = name.partition(".")
-        about = head(reading.source, reading.database, schema, table)
+        about = head(context.source, context.database, schema, table)
         return _StreamRelation(stream, images, about, self._since[stream])
 
     def _change(self, message: Insert | Update | Delete) -> None:
-        of = self._relations[message.relation]
-        assert of is not None, "left out before it is decoded"
-        for change in changes(message, of.images, self._moved[message.relation]):
+        relation = self._relations[message.relation]
+        assert relation is not None, "left out before it is decoded"
+        for change in changes(message, relation.images, self._key_owners[message.relation]):
             self._put(message.relation, change)
 
     def _put(self, number: int, change: tuple[str, str, str]) -> None:
         self._ordinal += 1
-        of, moment = self._relations[number], self._moment
-        if of is None or moment is None or moment.lsn < of.since:
+        relation, moment = self._relations[number], self._moment
+        if relation is None or moment is None or moment.lsn < relation.since:
             return
-        text = message(change, self._millis, of.head + self._tail, self._ordinal)
-        self._columns.put(of.stream, text, f"{self._shown}{self._ordinal}")
+        text = message(change, self._millis, relation.head + self._tail, self._ordinal)
+        self._buffer.put(relation.stream, text, f"{self._place}{self._ordinal}")
         self.records += 1
 
 
 def copy_messages(
-    reading: ChangeContext,
+    context: ChangeContext,
     table: PublishedTable,
     rows: Iterable[Sequence[str | None]],
     moment: CommitMoment,
@@ -184,13 +182,13 @@ def copy_messages(
     again: bool,
 ) -> Iterator[tuple[str, str]]:
     """Yield texts and places. `again` prepends a truncate."""
-    stream, _ = reading.streams[f"{table.schema}.{table.name}"]
-    declared = reading.types([column.type for column in table.columns])
+    stream, _ = context.streams[f"{table.schema}.{table.name}"]
+    declared = context.types([column.type for column in table.columns])
     images = Images.of(table.columns, (), declared)
     millis = moment.at // 1000
-    about = head(reading.source, reading.database, table.schema, table.name, snapshot="true") + moment.tail
+    about = head(context.source, context.database, table.schema, table.name, snapshot="true") + moment.tail
     if again:
-        yield message(("t", "null", "null"), millis, about, DUMPED), reading.place(moment.lsn, f"{stream}.0")
+        yield message(("t", "null", "null"), millis, about, TRUNCATE), context.place(moment.lsn, f"{stream}.0")
     for number, row in enumerate(rows, start=1):
-        text = message(("r", "null", images.whole(tuple(row))), millis, about, COPIED)
-        yield text, reading.place(moment.lsn, f"{stream}.{number}")
+        text = message(("r", "null", images.whole(tuple(row))), millis, about, COPY)
+        yield text, context.place(moment.lsn, f"{stream}.{number}")

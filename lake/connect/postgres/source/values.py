@@ -105,12 +105,12 @@ def _array(element: Write) -> Write:
     return write
 
 
-_NOTHING: Final = encode_basestring(PLACEHOLDER)
-TEXT: Final = Codec(encode_basestring, _NOTHING)
+_TEXT_PLACEHOLDER: Final = encode_basestring(PLACEHOLDER)
+TEXT: Final = Codec(encode_basestring, _TEXT_PLACEHOLDER)
 BUILT_IN: Final[Mapping[int, Codec]] = {
-    BOOL: Codec(_boolean, _NOTHING),
+    BOOL: Codec(_boolean, _TEXT_PLACEHOLDER),
     BYTEA: Codec(_bytes, f'"{b64encode(PLACEHOLDER.encode()).decode()}"'),
-    TIMESTAMP: Codec(_timestamp, _NOTHING),
-    TIMESTAMPTZ: Codec(_timestamptz, _NOTHING),
-    **dict.fromkeys(NUMBERS, Codec(_number, _NOTHING)),
+    TIMESTAMP: Codec(_timestamp, _TEXT_PLACEHOLDER),
+    TIMESTAMPTZ: Codec(_timestamptz, _TEXT_PLACEHOLDER),
+    **dict.fromkeys(NUMBERS, Codec(_number, _TEXT_PLACEHOLDER)),
 }
