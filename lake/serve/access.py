@@ -20,7 +20,7 @@ from lake.serve.tokens import bearer_token
 from lake.session import file_modes
 from lake.session.file_modes import generated_token
 
-SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
+SIGNATURE_HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
 
 
 @dataclass(frozen=True)
@@ -45,34 +45,34 @@ class Access:
         return cls(tokens, webhooks, file)
 
     def has_token_or_signature(self, stream: str, headers: Mapping[str, str]) -> bool:
-        """Return True for the stream's token, False for a signature, which is checked once the body is complete.
+        """Return True for the stream's token, False for a signature, which is checked when the body is complete.
 
         Raises Problem if there is neither.
         """
-        shown = headers.get("authorization", "")
-        scheme, _, token = shown.partition(" ")
-        if scheme.lower() == "bearer" and _equal(token.strip(), self.tokens[stream]):
+        authorization = headers.get("authorization", "")
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() == "bearer" and _is_equal(token.strip(), self.tokens[stream]):
             return True
-        if stream in self.webhooks and all(name in headers for name in SIGNED):
+        if stream in self.webhooks and all(name in headers for name in SIGNATURE_HEADERS):
             return False
-        raise Problem("no-token", f"{'a wrong' if shown else 'no'} token for {stream}")
+        raise Problem("no-token", f"{'a wrong' if authorization else 'no'} token for {stream}")
 
     def check_signature(self, stream: str, headers: Mapping[str, str], body: bytes) -> None:
         try:
-            self.webhooks[stream].verify(body, {name: headers[name] for name in SIGNED}, json_parse=False)
+            self.webhooks[stream].verify(body, {name: headers[name] for name in SIGNATURE_HEADERS}, json_parse=False)
         except WebhookVerificationError as error:
             raise Problem("bad-signature", str(error)) from None
         except (ValueError, binascii.Error):  # a header or a body that is not text
             raise Problem("bad-signature", "the signature's headers or the body cannot be read") from None
 
     def streams(self, headers: Mapping[str, str]) -> list[str]:
-        """Return the streams whose token is given."""
-        shown = bearer_token(headers)
-        return [stream for stream, token in self.tokens.items() if _equal(shown, token)]
+        """Return the streams to which the request's token belongs."""
+        sent = bearer_token(headers)
+        return [stream for stream, token in self.tokens.items() if _is_equal(sent, token)]
 
 
-def _equal(shown: str, token: str) -> bool:
-    return compare_digest(shown.encode(), token.encode())
+def _is_equal(sent: str, token: str) -> bool:
+    return compare_digest(sent.encode(), token.encode())
 
 
 def _from_environment(option: str, by_stream: Mapping[str, str], where: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.records.single_reader import SingleReader
 from lake.serve import bodies, pages
 from lake.serve.access import Access
-from lake.serve.backpressure import LOOK_SECONDS, Backpressure, BodyMemory, Rate
+from lake.serve.backpressure import MEASURE_SECONDS, Backpressure, BodyMemory, Rate
 from lake.serve.bodies import PostedRecord, Reception, check_contracts
 from lake.serve.commits import Commits
 from lake.serve.decide.command_validation import CommandValidator
@@ -35,16 +35,16 @@ from lake.serve.source import DeclaredIntake
 from lake.text import span
 
 PARAMETERS: Final = {"wait", "timeout", "decide"}
-PATIENCE: Final = 30.0
-LONGEST: Final = 600.0
-"""Seconds that ?wait=edition may take: by default PATIENCE, at most LONGEST."""
+WAIT_SECONDS: Final = 30.0
+MAX_WAIT_SECONDS: Final = 600.0
+"""Limits of ?wait=edition: the default, and the most that ?timeout may ask for."""
 FAULTY_SECONDS: Final = 600.0
-"""Retry-After of an event of a faulty stream."""
+"""Retry-After if a stream is faulty."""
 
 
 @dataclass
 class Intake:
-    """Intake of one source. `validator` decides on streams that have a command rule; its `begin` has been called.
+    """Intake of one source. Streams with a rule are decided by `validator`, whose `begin` has been called.
 
     Events of `faulty` streams are rejected.
     """
@@ -92,24 +92,24 @@ class Intake:
             raise Problem("no-token", "no token for any stream")
         if stream is not None and stream not in self.rates:
             raise Problem("no-stream", f"no stream {stream!r} here; {did_you_mean(stream, known)}")
-        waits, decides = _wait_seconds(request), _decides(request)
-        done = await self._accept(request, stream, received, decides)
-        return await self._answer(request, done, waits, several=stream is None)
+        seconds, decides = _wait_seconds(request), _decides(request)
+        receipt = await self._accept(request, stream, received, decides)
+        return await self._answer(request, receipt, seconds, several=stream is None)
 
-    async def _answer(self, request: Request, done: Receipt, waits: float | None, *, several: bool) -> Response:
-        answer = done.answer(self.contracts, several=several)
+    async def _answer(self, request: Request, receipt: Receipt, seconds: float | None, *, several: bool) -> Response:
+        answer = receipt.answer(self.contracts, several=several)
         headers = {"etag": f'"{answer["version"]}"'} if "version" in answer else {}
-        if waits is None:
+        if seconds is None:
             return JSONResponse(answer, 202, headers)
-        deadline = time.monotonic() + waits
-        seen = [await self._edition(request, each, deadline) for each in done.streams]
-        answer["edition"] = None if None in seen else seen[-1]
-        return JSONResponse(answer, 202 if None in seen else 200, headers)
+        deadline = time.monotonic() + seconds
+        editions = [await self._edition(request, of_stream, deadline) for of_stream in receipt.streams]
+        answer["edition"] = None if None in editions else editions[-1]
+        return JSONResponse(answer, 202 if None in editions else 200, headers)
 
     async def _accept(self, request: Request, stream: str | None, received: str, decides: bool) -> Receipt:
-        """Commit the records of the body. If `decides`, they are validated first.
+        """Commit the records of the body; if `decides`, validate them first.
 
-        Access to `stream` is checked before the body is read, and its signature before the body is parsed.
+        The token for `stream` is checked before the body is read, a signature before the body is parsed.
         """
         headers, has_token = request.headers, dict[str, bool]()
         if stream is not None:
@@ -121,22 +121,22 @@ class Intake:
                 by_stream = bodies.records_by_stream(
                     body, headers, reception, named=self.headers, known=self.access.streams(headers)
                 )
-                has_token = {each: self.access.has_token_or_signature(each, headers) for each in by_stream}
-            for each, by_token in has_token.items():
+                has_token = {name: self.access.has_token_or_signature(name, headers) for name in by_stream}
+            for name, by_token in has_token.items():
                 if not by_token:
-                    self.access.check_signature(each, headers, body)
+                    self.access.check_signature(name, headers, body)
             if stream is not None:
                 by_stream = {stream: bodies.records(body, headers, reception, named=self.headers[stream])}
             self._check(by_stream, decides)
-            by_stream = {each: records for each, records in by_stream.items() if records}
+            by_stream = {name: records for name, records in by_stream.items() if records}
             if decides:
-                decided, put = await self.decisions.decide(by_stream, expected_version(headers))
+                decided, place = await self.decisions.decide(by_stream, expected_version(headers))
             else:
-                every = [(each, record) for each, records in by_stream.items() for record in records]
-                decided, put = None, await self.commits.put(every)
-            if put is not None:
+                every = [(name, record) for name, records in by_stream.items() for record in records]
+                decided, place = None, await self.commits.put(every)
+            if place is not None:
                 self.pressure.count_written(len(body))
-                return Receipt.new(by_stream, self.declared.name, put, decided)
+                return Receipt.new(by_stream, self.declared.name, place, decided)
             assert decided is not None
             return Receipt.earlier(by_stream, decided)
 
@@ -149,41 +149,41 @@ class Intake:
                 raise Problem("missing-id", what)
         if not any(by_stream.values()):
             raise Problem("unparseable", "the body has no record")
-        self._must_decide(by_stream, decides)
+        self._check_decides(by_stream, decides)
         for stream, records in by_stream.items():
             self.rates[stream].take(len(records))
         check_contracts(by_stream, self.readers)
 
-    def _must_decide(self, by_stream: Mapping[str, list[PostedRecord]], decides: bool) -> None:
-        of_rules = [stream for stream in by_stream if stream in self.decides]
-        if of_rules and not decides:
-            raise Problem("must-decide", f"{of_rules[0]} accepts decided events only")
-        if decides and not of_rules:
+    def _check_decides(self, by_stream: Mapping[str, list[PostedRecord]], decides: bool) -> None:
+        ruled = [stream for stream in by_stream if stream in self.decides]
+        if ruled and not decides:
+            raise Problem("must-decide", f"{ruled[0]} accepts decided events only")
+        if decides and not ruled:
             raise Problem("wrong-request", f"nothing decides on {', '.join(by_stream)}: see docs/how-to/commands.md")
 
     async def _body(self, request: Request, memory: BodyMemory) -> bytes:
-        packing = request.headers.get("content-encoding", "identity").strip().lower()
-        if packing not in {"gzip", "x-gzip", "identity"}:
-            raise Problem("wrong-encoding", f"found {packing!r}")
-        unpacking = None if packing == "identity" else zlib.decompressobj(31)
-        if unpacking is None:
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in {"gzip", "x-gzip", "identity"}:
+            raise Problem("wrong-encoding", f"found {encoding!r}")
+        decompressor = None if encoding == "identity" else zlib.decompressobj(31)
+        if decompressor is None:
             memory.check(int(request.headers.get("content-length", 0)))
         parts = list[bytes]()
 
-        def take(chunk: bytes) -> None:
-            parts.append(chunk if unpacking is None else bodies.decompress(chunk, unpacking, memory.left))
-            memory.hold(len(parts[-1]))
+        def add(chunk: bytes) -> None:
+            parts.append(chunk if decompressor is None else bodies.decompress(chunk, decompressor, memory.left))
+            memory.reserve(len(parts[-1]))
 
-        await bodies.receive(request, self.declared.limits.body_seconds, take)
-        if unpacking is not None and not unpacking.eof:
+        await bodies.receive(request, self.declared.limits.body_seconds, add)
+        if decompressor is not None and not decompressor.eof:
             raise Problem("wrong-encoding", "the gzip stream is truncated")
         return b"".join(parts)
 
-    async def _edition(self, request: Request, done: StreamReceipt, deadline: float) -> int | None:
+    async def _edition(self, request: Request, receipt: StreamReceipt, deadline: float) -> int | None:
         try:
             return await self.editions.wait(
-                done.stream,
-                done.place.number,
+                receipt.stream,
+                receipt.place.number,
                 deadline=deadline,
                 ending=self.ending,
                 is_gone=request.is_disconnected,
@@ -192,14 +192,14 @@ class Intake:
             return None
 
     def page(self, base: str, *, local: bool) -> str:
-        waiting, own = self.pressure.waiting, self.access.token_file
+        waiting, token_file = self.pressure.waiting, self.access.token_file
         oldest = "nothing waits"
         if waiting.oldest is not None:
             oldest = f"the oldest for {span(timedelta(seconds=max(time.time() - waiting.oldest, 0.0)))}"
         facts = {
             "Waiting for lake ingest": f"{waiting.events:,} events in {waiting.files:,} files; {oldest}",
             "Since the start": f"{self.commits.records:,} events in {self.commits.groups:,} groups",
-            "Token": f"TOKEN=$(cat {own})" if own and local else "ask whoever runs the server",
+            "Token": f"TOKEN=$(cat {token_file})" if token_file and local else "ask whoever runs the server",
         }
         return pages.streams(self.declared.name, self.accepted_contracts, base, facts, decides=self.decides)
 
@@ -217,15 +217,15 @@ class Intake:
         self.editions = Editions(self.settings, self.declared.name)
         if self.validator is not None:
             self.decisions = Decisions(self.validator, self.commits, begun=True)
-        self.pressure.update(*await asyncio.to_thread(self.pressure.look))
+        self.pressure.update(*await asyncio.to_thread(self.pressure.measure))
         try:
-            async with repeated("looking at the folder of events", self._look, LOOK_SECONDS):
+            async with repeated("measuring the folder of events", self._measure, MEASURE_SECONDS):
                 yield
         finally:
             await self.commits.close()
 
-    async def _look(self) -> None:
-        self.pressure.update(*await asyncio.to_thread(self.pressure.look))
+    async def _measure(self) -> None:
+        self.pressure.update(*await asyncio.to_thread(self.pressure.measure))
         if self.validator is not None:
             self.validator.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
 
@@ -248,9 +248,9 @@ def _wait_seconds(request: Request) -> float | None:
     if parameters.get("wait", "edition") != "edition":
         raise Problem("wrong-request", f"wait={parameters['wait']}: write wait=edition")
     try:
-        seconds = float(parameters.get("timeout", PATIENCE))
+        seconds = float(parameters.get("timeout", WAIT_SECONDS))
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= LONGEST:
-        raise Problem("wrong-request", f"timeout={parameters['timeout']}: write seconds, at most {LONGEST:g}")
+    if not 0 <= seconds <= MAX_WAIT_SECONDS:
+        raise Problem("wrong-request", f"timeout={parameters['timeout']}: write seconds, at most {MAX_WAIT_SECONDS:g}")
     return seconds if "wait" in parameters else None

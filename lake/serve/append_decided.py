@@ -38,10 +38,10 @@ from lake.sources.source import DecisionRequest
 
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/x-ndjson"
-PATIENCE: Final = 10.0
-WAIT: Final = 0.05
+LOCK_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 0.05
 ANSWER_SECONDS: Final = 60.0
-REFUSED: Final = ("refused", "outdated", "sent-before")
+REFUSAL_KINDS: Final = ("refused", "outdated", "sent-before")
 
 
 def _headers(command: DecisionRequest) -> dict[str, str]:
@@ -54,12 +54,12 @@ def _headers(command: DecisionRequest) -> dict[str, str]:
 
 
 def append_decided(settings: Settings, command: DecisionRequest) -> dict[str, Any]:
-    """Return the server's answer: token or tokens, records, idempotent, again, version or versions.
+    """Return the server's answer as of POST ?decide: token or tokens, records, idempotent, again, version or versions.
 
     Raises Refused for a rejected event or another version, ContractError for a bad record, DeclarationError without a
     rule, Unavailable if the folder is in use.
     """
-    declared, ends = _deciding(settings, command.streams), time.monotonic() + PATIENCE
+    declared, ends = _declared_intake(settings, command.streams), time.monotonic() + LOCK_SECONDS
     while True:
         try:
             writer = intake_writer(settings, declared.name)
@@ -69,7 +69,7 @@ def append_decided(settings: Settings, command: DecisionRequest) -> dict[str, An
                 return answer
             if time.monotonic() > ends:
                 raise
-            time.sleep(WAIT)
+            time.sleep(RETRY_SECONDS)
             continue
         try:
             return asyncio.run(_decide_here(settings, declared, writer, command))
@@ -79,7 +79,7 @@ def append_decided(settings: Settings, command: DecisionRequest) -> dict[str, An
             writer.close()
 
 
-def _deciding(settings: Settings, streams: Sequence[str]) -> DeclaredIntake:
+def _declared_intake(settings: Settings, streams: Sequence[str]) -> DeclaredIntake:
     contracts, faults = sound_contracts(settings)
     for stream in streams:
         if stream in faults:
@@ -124,13 +124,13 @@ async def _decide_here(
         if declared.check:
             others = by_stream.keys() - validator.rules.keys()
             check_contracts(
-                by_stream, {each: SingleReader(project.contracts[each], settings.record_bytes) for each in others}
+                by_stream, {stream: SingleReader(project.contracts[stream], settings.record_bytes) for stream in others}
             )
         await decisions.begin()
-        decided, put = await decisions.decide(by_stream, expected_version(headers))
+        decided, place = await decisions.decide(by_stream, expected_version(headers))
     finally:
         await commits.close()
-    receipt = Receipt.new(by_stream, declared.name, put, decided) if put else Receipt.earlier(by_stream, decided)
+    receipt = Receipt.new(by_stream, declared.name, place, decided) if place else Receipt.earlier(by_stream, decided)
     return receipt.answer(project.contracts, several=several)
 
 
@@ -170,7 +170,7 @@ def _post(settings: Settings, declared: DeclaredIntake, command: DecisionRequest
 def _send(url: str, body: bytes, headers: dict[str, str]) -> tuple[bool, Any]:
     """Return whether the events were accepted, and the JSON of the answer.
 
-    Raises OSError, HTTPException, and ValueError if `url` or the answer cannot be read.
+    Raises OSError, HTTPException; ValueError if `url` or the answer cannot be read.
     """
     request = Request(url, body, headers, method="POST")
     try:
@@ -183,7 +183,7 @@ def _send(url: str, body: bytes, headers: dict[str, str]) -> tuple[bool, Any]:
 def _error(kind: str, detail: str, more: dict[str, Any]) -> LakeError:
     status, title, fix = KINDS[kind]
     where = ", ".join(f"{name} {more[name]}" for name in ("stream", "record", "version") if name in more)
-    if kind in REFUSED:
+    if kind in REFUSAL_KINDS:
         return Refused(f"{title.lower()}: {detail}", where=where, fix=fix)
     if status in {429, 503}:
         return Unavailable(f"{title.lower()}: {detail}", where=where, fix=fix)

@@ -1,4 +1,4 @@
-"""Backpressure of the intake: limits of concurrent requests, memory, event rate, and files not yet ingested."""
+"""Backpressure of the intake: limits of concurrent requests, memory, event rate and files not yet ingested."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Final
 from lake.serve.intake_folder import Backlog, IntakeFolder
 from lake.serve.problems import Problem
 
-LOOK_SECONDS: Final = 1.0
-RETRY: Final = 10.0
-SOON: Final = 1.0
-SIGNED: Final = 4
-"""Divisor of the limits for requests without a token: their signature is checked once the body is complete."""
+MEASURE_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 10.0
+BUSY_RETRY_SECONDS: Final = 1.0
+SIGNED_DIVISOR: Final = 4
+"""Divisor of the limits for requests without a token: their signature is checked when the body is complete."""
 
 
 @dataclass(frozen=True)
@@ -38,63 +38,63 @@ class IntakeLimits:
 
 @dataclass
 class Rate:
-    """Token bucket of one stream, of `a_second` tokens."""
+    """Token bucket of one stream."""
 
-    a_second: int
+    per_second: int
     clock: Callable[[], float] = time.monotonic
     left: float = 0.0
     at: float = field(default=-math.inf)
 
     def take(self, events: int) -> None:
-        """Take tokens. Raises Problem with the seconds to wait.
+        """Take a token for each event. Raises Problem with the seconds to wait.
 
-        A full bucket admits more than one second's worth, so no request is too large forever.
+        A full bucket admits a request of any size, and is then in debt.
         """
-        if not self.a_second:
+        if not self.per_second:
             return
         now = self.clock()
-        self.left, self.at = min(float(self.a_second), self.left + (now - self.at) * self.a_second), now
-        missing = min(events, self.a_second) - self.left
+        self.left, self.at = min(float(self.per_second), self.left + (now - self.at) * self.per_second), now
+        missing = min(events, self.per_second) - self.left
         if missing > 0:
-            wait = missing / self.a_second
-            raise Problem("too-fast", f"more than {self.a_second:,} events a second", after=wait)
+            wait = missing / self.per_second
+            raise Problem("too-fast", f"more than {self.per_second:,} events a second", after=wait)
         self.left -= events
 
 
 @dataclass
 class Load:
-    most_requests: int
-    most_bytes: int
+    max_requests: int
+    max_bytes: int
     requests: int = 0
-    held: int = 0
+    size: int = 0
 
 
 @dataclass
 class BodyMemory:
     loads: Sequence[Load]
-    most: int
+    limit: int
     size: int = 0
 
     @property
     def left(self) -> int:
-        return self.most - self.size
+        return self.limit - self.size
 
     def check(self, size: int) -> None:
         if size > self.left:
-            raise Problem("too-long", f"more than {self.most:,} bytes", max_body=self.most)
+            raise Problem("too-long", f"more than {self.limit:,} bytes", max_body=self.limit)
 
-    def hold(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         self.check(size)
-        if any(load.held + size > load.most_bytes for load in self.loads):
-            raise Problem("too-many", "too many request bytes in flight", after=SOON)
+        if any(load.size + size > load.max_bytes for load in self.loads):
+            raise Problem("too-many", "too many request bytes in flight", after=BUSY_RETRY_SECONDS)
         for load in self.loads:
-            load.held += size
+            load.size += size
         self.size += size
 
 
 @dataclass
 class Backpressure:
-    """Limits and the load measured. `look` runs in a thread, all else on the event loop."""
+    """Limits, and the measured load. `measure` runs in a thread, all else on the event loop."""
 
     folder: IntakeFolder
     limits: IntakeLimits
@@ -105,9 +105,10 @@ class Backpressure:
 
     def __post_init__(self) -> None:
         requests, memory = self.limits.max_requests, self.limits.max_memory
-        self._all, self._signed = Load(requests, memory), Load(max(1, requests // SIGNED), memory // SIGNED)
+        self._all = Load(requests, memory)
+        self._signed = Load(max(1, requests // SIGNED_DIVISOR), memory // SIGNED_DIVISOR)
 
-    def look(self) -> tuple[Backlog, float]:
+    def measure(self) -> tuple[Backlog, float]:
         status = os.statvfs(self.folder.path)
         return self.folder.waiting(self.folder.taken), float(status.f_bavail * status.f_frsize)
 
@@ -122,17 +123,17 @@ class Backpressure:
         """
         loads = [self._all] if has_token else [self._signed, self._all]
         for load in loads:
-            if load.requests >= load.most_requests:
-                raise Problem("too-many", f"{load.requests} requests in flight", after=SOON)
+            if load.requests >= load.max_requests:
+                raise Problem("too-many", f"{load.requests} requests in flight", after=BUSY_RETRY_SECONDS)
         files, size = self.waiting.files + self.added_files, self.waiting.size + self.added_bytes
         if files >= self.limits.backlog_files or size >= self.limits.backlog_bytes:
-            raise Problem("backlog", f"{files:,} files of {size:,} bytes have not been ingested", after=RETRY)
+            raise Problem("backlog", f"{files:,} files of {size:,} bytes have not been ingested", after=RETRY_SECONDS)
         free = max(0.0, self.free - self.added_bytes)
         if free < self.limits.free_bytes or not free:
-            found = f"{free:,.0f} bytes are free, and {self.limits.free_bytes:,} are to be left"
-            raise Problem("disk", found, after=RETRY)
-        limits = self.limits
-        memory = BodyMemory(loads, limits.max_body if has_token else min(limits.max_body, limits.signed_body))
+            detail = f"{free:,.0f} bytes are free, and {self.limits.free_bytes:,} have to stay free"
+            raise Problem("disk", detail, after=RETRY_SECONDS)
+        largest = self.limits.max_body if has_token else min(self.limits.max_body, self.limits.signed_body)
+        memory = BodyMemory(loads, largest)
         for load in loads:
             load.requests += 1
         try:
@@ -140,7 +141,7 @@ class Backpressure:
         finally:
             for load in loads:
                 load.requests -= 1
-                load.held -= memory.size
+                load.size -= memory.size
 
     def count_written(self, size: int) -> None:
         self.added_files, self.added_bytes = self.added_files + 1, self.added_bytes + size

@@ -33,17 +33,17 @@ from lake.sources.json_text import SPACES, InvalidJson, elements, members, parse
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-LINES: Final = {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
+LINE_TYPES: Final = {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
 ATTRIBUTES: Final = ("id", "source", "type", "time", "subject", "dataschema")
 HEADERS: Final = "http.headers"
-EVENT: Final = "application/cloudevents+json"
-EVENTS: Final = "application/cloudevents-batch+json"
-TYPES: Final = ("application/json", "application/x-ndjson", EVENT, EVENTS)
-LONGEST_ID: Final = 1024
+CLOUD_EVENT: Final = "application/cloudevents+json"
+CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
+TYPES: Final = ("application/json", "application/x-ndjson", CLOUD_EVENT, CLOUD_EVENTS)
+ID_CHARACTERS: Final = 1024
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
 QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 ESCAPED: Final = re.compile(r"\\(.)")
-SHOWN: Final = 10
+LISTED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,8 @@ def records(
     """Parse a body; headers `named` become facts. Raises Problem, which lists the first bad records."""
     kind, _, options = headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
-    if (charset := re.search(r'charset\s*=\s*"?([^";\s]+)', options, re.I)) and charset[1].lower() not in {
-        "utf-8",
-        "us-ascii",
-    }:
+    charset = re.search(r'charset\s*=\s*"?([^";\s]+)', options, re.I)
+    if charset and charset[1].lower() not in {"utf-8", "us-ascii"}:
         raise Problem("wrong-type", f"found charset {charset[1]!r}; JSON is UTF-8")
     try:
         text = body.decode("utf-8").removeprefix("\ufeff")
@@ -80,24 +78,24 @@ def records(
         raise Problem("unparseable", f"not UTF-8 at byte {error.start}", reason=Reason.UNPARSEABLE) from None
     facts = {"http.received": reception.received}
     facts |= {f"{HEADERS}.{name}": headers[name] for name in named if name in headers}
-    if kind in LINES:
+    if kind in LINE_TYPES:
         parsed = _lines(text)
-    elif kind in {EVENT, EVENTS}:
-        parsed = _each(text, many=kind == EVENTS)
+    elif kind in {CLOUD_EVENT, CLOUD_EVENTS}:
+        parsed = _elements(text, many=kind == CLOUD_EVENTS)
     elif kind == "application/json" or kind.endswith("+json"):
-        parsed = _each(text, many=text.lstrip(SPACES).startswith("["))
+        parsed = _elements(text, many=text.lstrip(SPACES).startswith("["))
         facts |= {
             f"cloudevents.{name}": _attribute(name, headers[f"ce-{name}"])
             for name in ATTRIBUTES
             if f"ce-{name}" in headers
         }
     else:
-        fix = f"found {kind or 'none'}: send {', '.join(TYPES)}; with curl, --json or -H 'Content-Type: …'"
-        raise Problem("wrong-type", fix)
-    parts = _good(parsed, reception)
-    if kind in {EVENT, EVENTS}:
+        found = f"found {kind or 'none'}: send {', '.join(TYPES)}; with curl, --json or -H 'Content-Type: …'"
+        raise Problem("wrong-type", found)
+    parts = _valid_texts(parsed, reception)
+    if kind in {CLOUD_EVENT, CLOUD_EVENTS}:
         return [_cloud_event(text, number, facts) for number, text in enumerate(parts, 1)]
-    return _identified(parts, headers, facts)
+    return _with_ids(parts, headers, facts)
 
 
 def records_by_stream(
@@ -110,8 +108,7 @@ def records_by_stream(
 ) -> dict[str, list[PostedRecord]]:
     """Return the records by stream of a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
 
-    Only streams of `named` are allowed; messages name those that are `known` to the sender. Ids are numbered for each
-    stream by itself.
+    `named` has the headers of each allowed stream; messages propose `known` streams. Ids are numbered by stream.
     """
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem("wrong-type", "records of several streams come as application/json")
@@ -127,9 +124,9 @@ def records_by_stream(
     for name, part in parts:
         if name not in named:
             raise Problem("no-stream", f"no stream {name!r} here; {did_you_mean(name, known)}")
-        room = replace(reception, max_records=reception.max_records - sum(map(len, by_stream.values())))
+        remaining = replace(reception, max_records=reception.max_records - sum(map(len, by_stream.values())))
         try:
-            by_stream[name] = records(part.encode(), headers, room, named=named[name])
+            by_stream[name] = records(part.encode(), headers, remaining, named=named[name])
         except Problem as problem:
             if problem.kind == "too-long":
                 raise _too_many(reception.max_records) from None
@@ -137,25 +134,25 @@ def records_by_stream(
     return by_stream
 
 
-async def receive(request: Request, seconds: float, take: Callable[[bytes], None]) -> None:
-    """Give each part of the body to `take`. Raises Problem if it takes longer than `seconds`, or the server ends."""
+async def receive(request: Request, seconds: float, on_part: Callable[[bytes], None]) -> None:
+    """Pass each part of the body to `on_part`. Raises Problem after `seconds`, or if the server ends."""
     try:
         async with asyncio.timeout(seconds):
             async for part in request.stream():
-                take(part)
+                on_part(part)
     except TimeoutError:
         raise Problem("too-slow", f"the body took more than {seconds:g} s") from None
     except asyncio.CancelledError:
         raise Problem("stopping", "the server ended before the body was complete", after=10) from None
 
 
-def decompress(chunk: bytes, stream: Any, room: int) -> bytes:
-    """Decompress a chunk of gzip into at most `room` + 1 bytes. `stream` is zlib.decompressobj(31).
+def decompress(chunk: bytes, stream: Any, limit: int) -> bytes:
+    """Decompress a chunk of gzip into at most `limit` + 1 bytes. `stream` is zlib.decompressobj(31).
 
     Raises Problem if it is no gzip, or if anything follows its end: a second member would be lost.
     """
     try:
-        part = bytes(stream.decompress(stream.unconsumed_tail + chunk, room + 1))
+        part = bytes(stream.decompress(stream.unconsumed_tail + chunk, limit + 1))
     except zlib.error as error:
         raise Problem("wrong-encoding", f"not valid gzip: {error}") from None
     if stream.unused_data:
@@ -169,14 +166,14 @@ def _lines(text: str) -> Iterator[tuple[str, Any]]:
             yield line.strip(" \t\r"), None
 
 
-def _each(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
+def _elements(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
     if many:
         yield from elements(text.strip(SPACES))
     else:
         yield text.strip(SPACES), None
 
 
-def _good(parsed: Iterator[tuple[str, Any]], limits: Reception) -> list[str]:
+def _valid_texts(parsed: Iterator[tuple[str, Any]], limits: Reception) -> list[str]:
     good, bad, number = list[str](), list[dict[str, Any]](), 0
     try:
         for number, (text, value) in enumerate(parsed, 1):
@@ -200,20 +197,20 @@ def _good(parsed: Iterator[tuple[str, Any]], limits: Reception) -> list[str]:
     kind = "oversized" if first["reason"] == Reason.OVERSIZED else "unparseable"
     more = f", and {len(bad) - 1} more are bad" if bad[1:] else ""
     detail = f"record {first['record']}: {first['detail']}{more}"
-    raise Problem(kind, detail, reason=first["reason"], errors=bad[:SHOWN])
+    raise Problem(kind, detail, reason=first["reason"], errors=bad[:LISTED])
 
 
-def _too_many(most: int) -> Problem:
-    return Problem("too-long", f"more than {most:,} records", max_records=most)
+def _too_many(limit: int) -> Problem:
+    return Problem("too-long", f"more than {limit:,} records", max_records=limit)
 
 
-def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[PostedRecord]:
-    own = facts.get("cloudevents.id")
-    sent = own or headers.get("webhook-id") or headers.get("idempotency-key", "")
-    if not own and (quoted := QUOTED.fullmatch(sent)):  # an Idempotency-Key is a structured header, a text in quotes
+def _with_ids(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[PostedRecord]:
+    event_id = facts.get("cloudevents.id")
+    sent = event_id or headers.get("webhook-id") or headers.get("idempotency-key", "")
+    if not event_id and (quoted := QUOTED.fullmatch(sent)):  # an Idempotency-Key is a text in quotes
         sent = ESCAPED.sub(r"\1", quoted[1])
-    if len(sent) > LONGEST_ID:
-        raise Problem("wrong-request", f"an id of more than {LONGEST_ID:,} characters")
+    if len(sent) > ID_CHARACTERS:
+        raise Problem("wrong-request", f"an id of more than {ID_CHARACTERS:,} characters")
     if not sent:
         return [PostedRecord(text, facts) for text in texts]
     if len(texts) == 1:
@@ -237,11 +234,11 @@ def _cloud_event(text: str, number: int, facts: Mapping[str, str]) -> PostedReco
     event = {name: json.loads(value) for name, value in parts.items() if value.startswith('"')}
     if any(map(SURROGATE.search, event.values())):
         raise _event_problem(number, "a CloudEvent with half a surrogate pair, which is no character")
-    lacking = [name for name in ("specversion", "id", "source", "type") if not event.get(name)]
-    if lacking:
-        raise _event_problem(number, f"a CloudEvent without {', '.join(lacking)}")
-    if len(event["id"]) > LONGEST_ID:
-        raise _event_problem(number, f"a CloudEvent with an id of more than {LONGEST_ID:,} characters")
+    missing = [name for name in ("specversion", "id", "source", "type") if not event.get(name)]
+    if missing:
+        raise _event_problem(number, f"a CloudEvent without {', '.join(missing)}")
+    if len(event["id"]) > ID_CHARACTERS:
+        raise _event_problem(number, f"a CloudEvent with an id of more than {ID_CHARACTERS:,} characters")
     if "data_base64" in parts:
         raise _event_problem(number, "a CloudEvent with data_base64: its data must be JSON")
     data = parts.get("data", "null")
@@ -261,18 +258,18 @@ def check_contracts(by_stream: Mapping[str, Sequence[PostedRecord]], readers: Ma
     bad = [
         bad_record(stream, index + 1, error)
         for stream in by_stream.keys() & readers.keys()
-        for index, error in readers[stream].rejections([(each.utf8, each.facts) for each in by_stream[stream]])
+        for index, error in readers[stream].rejections([(record.utf8, record.facts) for record in by_stream[stream]])
     ]
     if bad:
-        raise breach(bad)
+        raise contract_problem(bad)
 
 
 def bad_record(stream: str, number: int, error: RecordRejected) -> dict[str, Any]:
     return {"record": number, "stream": stream, "reason": str(error.reason), "detail": error.detail}
 
 
-def breach(bad: Sequence[Mapping[str, Any]]) -> Problem:
+def contract_problem(bad: Sequence[Mapping[str, Any]]) -> Problem:
     first = bad[0]
     more = f", and {len(bad) - 1} more are bad" if bad[1:] else ""
     detail = f"record {first['record']}: {first['reason']}: {first['detail']}{more}"
-    return Problem("not-by-contract", detail, reason=first["reason"], stream=first["stream"], errors=bad[:SHOWN])
+    return Problem("not-by-contract", detail, reason=first["reason"], stream=first["stream"], errors=bad[:LISTED])

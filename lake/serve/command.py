@@ -87,7 +87,7 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
     "--port", type=click.IntRange(1024, 65535), default=15002, show_default=True, help="The port that it listens on."
 )
 @click.option(
-    "--wait", type=FiniteNumber(), default=0.0, metavar="SECONDS", help="Keep trying for so long (default: 0)."
+    "--wait", type=FiniteNumber(), default=0.0, metavar="SECONDS", help="Keep trying for SECONDS (default: 0)."
 )
 @common_options
 def ready(shell: Shell, port: int, wait: float) -> None:

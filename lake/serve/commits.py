@@ -20,7 +20,7 @@ RETRY_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class GroupPlace:
-    """Group of a request's records, which begin at ordinal `first`."""
+    """Number of the group of a request's records, and ordinal of the first of them there."""
 
     number: int
     first: int
@@ -28,9 +28,9 @@ class GroupPlace:
 
 @dataclass
 class _OpenGroup:
-    """Group being collected: its lines, and a future per request with its first ordinal.
+    """Group being collected: its lines, and for each request a future and its first ordinal.
 
-    A `decided` request depends on `number`: the group gets that number or fails.
+    If it has a `decided` request, it gets `number` or fails.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Commits:
         self._writer, self._next = writer, _OpenGroup(writer.last + 1)
         self._in_flight: _OpenGroup | None = None
         self._thread = ThreadPoolExecutor(1, "commits")
-        self._came, self._full = asyncio.Event(), asyncio.Event()
+        self._has_waiting, self._is_due = asyncio.Event(), asyncio.Event()
         self._ending = False
         self._task = asyncio.create_task(self._run())
         self.groups, self.records = 0, 0
@@ -77,9 +77,9 @@ class Commits:
         group.decided |= decided
         group.lines += lines
         group.size += sum(map(len, lines))
-        self._came.set()
+        self._has_waiting.set()
         if group.size >= GROUP_BYTES:
-            self._full.set()
+            self._is_due.set()
         place: GroupPlace = await asyncio.shield(done)  # committed even if the client disconnects
         return place
 
@@ -89,23 +89,23 @@ class Commits:
 
     async def close(self) -> None:
         self._ending = True
-        self._came.set()
-        self._full.set()
+        self._has_waiting.set()
+        self._is_due.set()
         await self._task
         self._thread.shutdown()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._came.wait()
+            await self._has_waiting.wait()
             if not self._ending:
-                timer = loop.call_later(GROUP_SECONDS, self._full.set)
-                await self._full.wait()
+                timer = loop.call_later(GROUP_SECONDS, self._is_due.set)
+                await self._is_due.wait()
                 timer.cancel()
             group = self._next
             self._next = _OpenGroup(group.number + bool(group.waiting))
-            self._came.clear()
-            self._full.clear()
+            self._has_waiting.clear()
+            self._is_due.clear()
             if group.waiting:
                 self._in_flight = group
                 await self._commit(group)

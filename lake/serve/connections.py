@@ -21,8 +21,8 @@ from lake.serve.problems import Problem
 
 ACCEPTED_AT_ONCE: Final = 256
 HEAD_BYTES: Final = 64 << 10
-REST_BYTES: Final = 64 << 20
-"""Most bytes that are dropped of a body whose request was answered early."""
+UNREAD_BODY_BYTES: Final = 64 << 20
+"""Most bytes of a body that are dropped after its request was answered."""
 PIPELINED: Final = 64
 WRITE_SECONDS: Final = 30.0
 """Seconds within which a client has to read WRITE_BYTES of an answer."""
@@ -67,8 +67,7 @@ class HttpWithoutTrailers(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, _: str) -> None:
-        """Leave the answer to `Connection`."""
-        self.is_invalid = True
+        self.is_invalid = True  # `Connection` answers
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: its advice is to install another package."""
@@ -83,8 +82,8 @@ def protocol(serve: ServeSettings) -> type[asyncio.Protocol]:
     connections = Connections(total, min(total, serve.connections_per_address), serve.head_seconds)
 
     class Guarded(Connection):
-        def __init__(self, **made: Any) -> None:
-            super().__init__(connections, HttpWithoutTrailers(**made))
+        def __init__(self, **options: Any) -> None:
+            super().__init__(connections, HttpWithoutTrailers(**options))
 
     return Guarded
 
@@ -107,10 +106,10 @@ class Connections:
     def admit(self, connection: Connection) -> None:
         own = self._by_address.get(connection.address, {})
         if len(own) >= self.per_address:
-            self._make_room([own], f"{self.per_address:,} connections from this address")
+            self._close_idle([own], f"{self.per_address:,} connections from this address")
         elif sum(map(len, self._by_address.values())) >= self.total:
             largest_first = sorted(self._by_address.values(), key=len, reverse=True)
-            self._make_room(largest_first, f"{self.total:,} connections")
+            self._close_idle(largest_first, f"{self.total:,} connections")
         self._by_address.setdefault(connection.address, {})[connection] = None
 
     def discard(self, connection: Connection) -> None:
@@ -119,7 +118,7 @@ class Connections:
         if not own:
             self._by_address.pop(connection.address, None)
 
-    def _make_room(self, groups: Iterable[Iterable[Connection]], found: str) -> None:
+    def _close_idle(self, groups: Iterable[Iterable[Connection]], found: str) -> None:
         for group in groups:
             idle = [connection for connection in group if connection.is_idle]
             if idle:  # those that never had a request come first
@@ -137,9 +136,9 @@ class Connection(asyncio.Protocol):
     def __init__(self, connections: Connections, http: HttpWithoutTrailers) -> None:
         self.connections, self.http = connections, http
         self.is_admitted = self.is_refused = self.was_used = False
-        self._unanswered = self._between = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._writing: asyncio.TimerHandle | None = None
+        self._unread_bytes = self._framing_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -164,56 +163,56 @@ class Connection(asyncio.Protocol):
         if self.is_idle:
             self._begin_head()
         if newest is None or newest.response_complete or not newest.more_body:
-            self._unanswered += len(data)
+            self._unread_bytes += len(data)
         self.http.data_received(data)
         if self.http.has_long_head:
             return self._refuse(Problem("long-head", f"more than {HEAD_BYTES:,} bytes"))
         if self.http.is_invalid:
             return self._refuse(Problem("wrong-request", "not a valid HTTP request"))
-        self._between = 0 if self.http.body_bytes > body_bytes else self._between + len(data)
+        self._framing_bytes = 0 if self.http.body_bytes > body_bytes else self._framing_bytes + len(data)
         if self.http.cycle is not newest:
             self.was_used = True
             self._end_head()
             if len(self.http.pipeline) > PIPELINED:
                 self._refuse(Problem("too-many", f"more than {PIPELINED} requests wait on a connection"))
-        elif self._between > HEAD_BYTES:  # trailers, or chunk extensions
+        elif self._framing_bytes > HEAD_BYTES:  # trailers, or chunk extensions
             self._refuse(Problem("long-head", f"more than {HEAD_BYTES:,} bytes"))
-        elif self._unanswered > (most := REST_BYTES if self._is_rest_of_body else HEAD_BYTES):
+        elif self._unread_bytes > (most := UNREAD_BODY_BYTES if self._is_rest_of_body else HEAD_BYTES):
             self._refuse(Problem("long-head", f"more than {most:,} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.discard(self)
         self._end_head()
-        self._end_writing()
+        self._stop_write_timer()
         if self.is_admitted:
             self.http.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        self._look_later()
+        self._check_later()
         self.http.pause_writing()
 
     def resume_writing(self) -> None:
-        self._end_writing()
+        self._stop_write_timer()
         self.http.resume_writing()
 
-    def _look_later(self) -> None:
+    def _check_later(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._writing = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._look, left)
+        self._write_timer = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._check_progress, left)
 
-    def _look(self, before: int) -> None:
+    def _check_progress(self, before: int) -> None:
         if before - self.transport.get_write_buffer_size() < WRITE_BYTES:
             self.transport.abort()
         else:
-            self._look_later()
+            self._check_later()
 
-    def _end_writing(self) -> None:
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing = None
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     @property
     def _can_answer(self) -> bool:
-        """Return whether no other answer has begun or comes first."""
+        """Return False if another answer has begun or comes first."""
         is_receiving = self._is_rest_of_body and not self.http.cycle.response_started
         return not self.http.pipeline and (self.is_idle or is_receiving)
 
@@ -222,16 +221,16 @@ class Connection(asyncio.Protocol):
         return self.http.cycle is not None and self.http.cycle.more_body
 
     def _begin_head(self) -> None:
-        if self._timer is None:
+        if self._head_timer is None:
             seconds, loop = self.connections.head_seconds, asyncio.get_running_loop()
             problem = Problem("too-slow", f"its head took more than {seconds:g} s")
-            self._timer = loop.call_later(seconds, self._refuse, problem)
+            self._head_timer = loop.call_later(seconds, self._refuse, problem)
 
     def _end_head(self) -> None:
-        self._unanswered = self._between = 0
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._unread_bytes = self._framing_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _refuse(self, problem: Problem) -> None:
         self.is_refused = True

@@ -20,10 +20,10 @@ from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.project.project import Project
 from lake.read.wait import BatchToken
 from lake.records.single_reader import RecordRejected, SingleReader
-from lake.serve.bodies import PostedRecord, bad_record, breach
+from lake.serve.bodies import PostedRecord, bad_record, contract_problem
 from lake.serve.commits import RETRY_SECONDS, Commits, GroupPlace
 from lake.serve.decide.command_validation import (
-    NEW,
+    ANY_VERSION,
     Command,
     CommandValidator,
     Decision,
@@ -44,11 +44,9 @@ VERSION: Final = re.compile(r'"([^",]+)"|(\*)')
 
 @dataclass
 class Decisions:
-    """`begun`: the validator has read the waiting events."""
-
     validator: CommandValidator
     commits: Commits
-    begun: bool = False
+    begun: bool = False  # the validator has read the waiting events
     _failures: int = 0
     _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -67,7 +65,7 @@ class Decisions:
     async def decide(
         self, by_stream: Mapping[str, Sequence[PostedRecord]], expected_version: ExpectedVersion
     ) -> tuple[Decision, GroupPlace | None]:
-        """Commit all records of a request if its commands are accepted. Return the outcome and the records' place.
+        """Commit all records of a request if its commands are accepted. Return the decision and the records' place.
 
         The place is None if the request was accepted before. Raises Problem if nothing was committed.
         """
@@ -89,18 +87,18 @@ class Decisions:
             raise _problem(error) from None
         if outcome.again:
             await self.commits.wait_for(outcome.rests_on)
-            await self._must_be_repeated(every, dict(zip(decided, outcome.places, strict=True)))
+            await self._check_repetition(every, dict(zip(decided, outcome.places, strict=True)))
             return outcome, None
         return outcome, await self.commits.put(every, decided=True)
 
-    async def _must_be_repeated(self, every: Sequence[tuple[str, PostedRecord]], places: Mapping[int, str]) -> None:
+    async def _check_repetition(self, every: Sequence[tuple[str, PostedRecord]], places: Mapping[int, str]) -> None:
         declared, project = self.validator.declared, next(iter(self.validator.rules.values())).project
         nth, at = next(iter(places.items()))
         number, ordinal = map(int, at.rsplit(":", 2)[1:])
         others = dict[str, dict[int, PostedRecord]]()
-        for each, (stream, record) in enumerate(every):
-            if each not in places:
-                others.setdefault(stream, {})[ordinal - nth + each] = record
+        for n, (stream, record) in enumerate(every):
+            if n not in places:
+                others.setdefault(stream, {})[ordinal - nth + n] = record
         same = not others or all(at.endswith(f":{place(number, ordinal - nth + n)}") for n, at in places.items())
         try:
             for stream, records in others.items():
@@ -109,7 +107,9 @@ class Decisions:
         except (LakeError, OSError) as error:
             raise Problem("undecided", str(error), after=RETRY_SECONDS) from None
         if not same:
-            raise Problem("sent-before", "the decided events were accepted before, with other records beside them")
+            raise Problem(
+                "sent-before", "the decided events were accepted before, with other records of the same request"
+            )
 
     def _commands(self, every: Sequence[tuple[str, PostedRecord]], decided: Sequence[int]) -> list[Command]:
         commands, bad = list[Command](), list[dict[str, Any]]()
@@ -121,11 +121,11 @@ class Decisions:
                 nth = sum(other == stream for other, _ in every[: number + 1])
                 bad.append(bad_record(stream, nth, error))
         if bad:
-            raise breach(bad)
+            raise contract_problem(bad)
         return commands
 
     async def _load_states(self, commands: Sequence[Command]) -> None:
-        """The caller must decide before it awaits anything else."""
+        """Read missing states. The caller must decide before it awaits anything else."""
         try:
             while True:
                 if not self.begun:
@@ -161,7 +161,7 @@ def expected_version(headers: Mapping[str, str]) -> ExpectedVersion:
         return ExpectedVersion(is_new=new is not None)
     if (version := VERSION.fullmatch(match.strip())) is None:
         raise Problem("wrong-request", f'If-Match: {match}: write the version in quotes, as "web:42:3", or *')
-    return ExpectedVersion(NEW if version[2] else version[1])
+    return ExpectedVersion(ANY_VERSION if version[2] else version[1])
 
 
 def _problem(error: Problem | WorkerFault) -> Problem:
@@ -175,8 +175,8 @@ def _problem(error: Problem | WorkerFault) -> Problem:
 class KeptRecords:
     """Committed records of one `stream` in group number `group` of a source, to recognize a repeated request.
 
-    Decided events are recognized by id; the others by their places beside them, in the folder or in a log. Values in a
-    log are compared only if the contract allows decisions on them: otherwise they may be encrypted, or computed by SQL.
+    Decided events are recognized by id, the others of the request by their places in the folder or in a log. Values in
+    a log are compared only if the contract allows decisions on them: else they may be encrypted, or computed by SQL.
     """
 
     project: Project
@@ -218,15 +218,15 @@ class KeptRecords:
         if token.batch is None:
             return False
         kept = {f"{source}:{place(self.group, number)}": record for number, record in records.items()}
-        rows, can_differ = self._rows(token.batch, [*kept]), not any(undecidable(self._contract))
-        if can_differ and any(self._differs(row, kept[row["_source"]]) for row in rows):
+        rows, is_comparable = self._rows(token.batch, [*kept]), not any(undecidable(self._contract))
+        if is_comparable and any(self._differs(row, kept[row["_source"]]) for row in rows):
             return False
         query = "SELECT * FROM t WHERE _batch = $1 AND list_contains($2, source)"
         quarantine, redeliveries = (
             duckdb_tables.rows(path.path, query, token.batch, [*kept])
             for path in (Warehouse(settings).quarantine(self.stream), Warehouse(settings).redeliveries(self.stream))
         )
-        if can_differ and any(row["raw"] not in {"", kept[row["source"]].text} for row in quarantine):
+        if is_comparable and any(row["raw"] not in {"", kept[row["source"]].text} for row in quarantine):
             return False  # an erasure empties the text
         found = {row["_source"] for row in rows} | {row["source"] for row in (*quarantine, *redeliveries)}
         return found == kept.keys()

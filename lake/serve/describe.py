@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
-from lake.serve.bodies import EVENT, EVENTS
-from lake.serve.problems import MEDIA_TYPE, TAKING, Kinds
+from lake.serve.bodies import CLOUD_EVENT, CLOUD_EVENTS
+from lake.serve.problems import INTAKE_KINDS, MEDIA_TYPE, Kinds
 from lake.serve.source import RECEIVED
 
 TIME: Final = "2024-01-31T09:30:00Z"
@@ -24,17 +24,17 @@ SIMPLE: Final[Mapping[str, tuple[Mapping[str, Any], Any]]] = {
     "timestamp": ({"type": "string", "format": "date-time"}, TIME),
     "timestamp_ntz": ({"type": "string"}, TIME[:-1]),
 }
-"""JSON Schema and example by type; other types are texts."""
+"""JSON Schema and example by type; other types are strings."""
 PAGES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("text/html", "The streams with their fields, what waits to be ingested, and how tables are read."),
     "/problems": ("text/html", "What each problem means, and what to do."),
     "/openapi.json": ("application/json", "This document."),
-    "/health": ("application/json", "Whether events are taken: 503 while the disk or the backlog forbids it."),
+    "/health": ("application/json", "Whether events are accepted: 503 while the disk or the backlog forbids it."),
 }
 _TEXTS: Final = {name: {"type": "string"} for name in ("type", "title", "detail", "fix", "reason", "stream")}
 _BAD: Final = {
     "type": "object",
-    "description": "A record that is not taken: its number in the request, from 1, and why.",
+    "description": "A record that is not accepted: its number in the request, from 1, and why.",
     "properties": {"record": {"type": "integer"}, **{name: _TEXTS[name] for name in ("stream", "reason", "detail")}},
 }
 _PROBLEM: Final = {
@@ -67,7 +67,7 @@ def named_headers(contract: Contract) -> list[str]:
 
 
 def is_idempotent(contract: Contract) -> bool:
-    """Return whether a repeated request gives events of the same identity, which its time of receipt is no part of."""
+    """Return whether a repeated request gives events of the same identity. Its time of receipt differs."""
     named, is_content = {*contract.key, *contract.id, contract.time}, contract.identity == "content"
     parts = (field for field in contract.fields if field.name in named or (is_content and not field.transport))
     return contract.identity != "position" and not any(field.path == RECEIVED for field in parts)
@@ -108,7 +108,7 @@ def openapi(contracts: Iterable[Contract], decides: Collection[str], reading: Ma
 
 
 def schema(contract: Contract) -> dict[str, Any]:
-    """Unknown fields are allowed: they are stored."""
+    """Unknown fields are allowed and stored."""
     if contract.envelope:
         return {"type": "object", "description": f"A {contract.envelope} change message. {contract.doc}"}
     fields = posted_fields(contract)
@@ -174,8 +174,8 @@ def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
             "content": {
                 "application/json": {"schema": {"anyOf": [one, many]}, "example": example(contract)},
                 "application/x-ndjson": {"schema": {"type": "string"}},
-                EVENT: {"schema": {"type": "object"}},
-                EVENTS: {"schema": {"type": "array"}},
+                CLOUD_EVENT: {"schema": {"type": "object"}},
+                CLOUD_EVENTS: {"schema": {"type": "array"}},
             },
         },
         "responses": _responses(properties, decided=decided),
@@ -183,8 +183,8 @@ def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
 
 
 def _to_several(contracts: Sequence[Contract], decides: Collection[str]) -> dict[str, Any]:
-    of = {contract.name: {"$ref": f"#/components/schemas/{contract.name}"} for contract in contracts}
-    either = {name: {"anyOf": [one, {"type": "array", "items": one}]} for name, one in of.items()}
+    records = {contract.name: {"$ref": f"#/components/schemas/{contract.name}"} for contract in contracts}
+    either = {name: {"anyOf": [one, {"type": "array", "items": one}]} for name, one in records.items()}
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
     properties = {"tokens": texts} | ({"versions": {"type": "array", "items": {"type": "object"}}} if decides else {})
     schema = {"type": "object", "properties": either, "additionalProperties": False, "minProperties": 1}
@@ -216,21 +216,21 @@ def _parameters(*, with_id: bool, decided: bool, must_decide: bool) -> list[dict
 
 def _responses(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
     integer, boolean = {"type": "integer"}, {"type": "boolean"}
-    taken = {**properties, "records": integer, "idempotent": boolean, "edition": integer}
-    taken |= {"again": boolean} if decided else {}
-    content = {"application/json": {"schema": {"type": "object", "properties": taken}}}
+    accepted = {**properties, "records": integer, "idempotent": boolean, "edition": integer}
+    accepted |= {"again": boolean} if decided else {}
+    content = {"application/json": {"schema": {"type": "object", "properties": accepted}}}
     return {
         "202": {
             "description": "Stored durably. With ?wait=edition: stored, but not published before the time-out.",
             "content": content,
         },
         "200": {"description": "With ?wait=edition: readers see it.", "content": content},
-        **problems(TAKING),
+        **problems(INTAKE_KINDS),
     }
 
 
 def _page(path: str, media_type: str, what: str) -> dict[str, Any]:
-    refused = {"503": _problem("Events are not taken at the moment.")} if path == "/health" else {}
+    refused = {"503": _problem("Events are not accepted at the moment.")} if path == "/health" else {}
     refused = refused or {"401": _problem("Other machines need a token to look.")}
     return {"summary": what, "responses": {"200": {"description": what, "content": {media_type: {}}}} | refused}
 

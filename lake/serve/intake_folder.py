@@ -4,7 +4,7 @@
                            000000000042-17.jsonl   17 records of group 42; each line is [stream, text, {fact: value}]
                            .new                    group being written
                            taken.json          {"upto": 41}: groups in the logs, whose files may be removed
-                           lock                held by the one writer
+                           lock                of the only writer
 
 Numbers begin at 1 without gaps, so a missing file is detected. A recreated folder begins after the next multiple of
 GENERATION, so no place is reused. A group appears by a rename after its bytes are synced, and is acknowledged after the
@@ -42,7 +42,7 @@ NAME: Final = re.compile(r"([0-9]{12,})-([0-9]+)\.jsonl")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """File of one group, of `size` bytes, made `at` (Unix time)."""
+    """File of one group, of `size` bytes, modified `at` (Unix time)."""
 
     number: int
     records: int
@@ -76,14 +76,14 @@ class IntakeFolder:
 
     @property
     def spool(self) -> str:
-        note = self._note(ABOUT)
-        return str(note["spool"]) if note else ""
+        content = self._read(ABOUT)
+        return str(content["spool"]) if content else ""
 
     @property
     def taken(self) -> int:
         """Number of the last group whose file may have been removed; 0 for none."""
-        note = self._note(TAKEN)
-        return int(note["upto"]) if note else 0
+        content = self._read(TAKEN)
+        return int(content["upto"]) if content else 0
 
     def groups(self) -> list[Group]:
         try:
@@ -99,17 +99,17 @@ class IntakeFolder:
         return sorted(groups)
 
     def records(self, group: Group) -> Iterator[tuple[str, str, dict[str, str]]]:
-        file, seen = self.path / group.name, 0
+        file, count = self.path / group.name, 0
         try:
             with file.open(encoding="utf-8", newline="\n") as lines:
                 for line in lines:
                     stream, text, facts = json.loads(line)
                     yield stream, text, facts
-                    seen += 1
+                    count += 1
         except (ValueError, FileNotFoundError) as error:
             raise _damaged(file, str(error)) from None
-        if seen != group.records:
-            raise _damaged(file, f"it has {seen} of its records")
+        if count != group.records:
+            raise _damaged(file, f"it has {count} of its records")
 
     def remove(self, upto: int) -> None:
         files = [self.path / group.name for group in self.groups() if group.number <= upto]
@@ -134,18 +134,18 @@ class IntakeFolder:
         events, size = sum(group.records for group in groups), sum(group.size for group in groups)
         return Backlog(len(groups), events, size, min(group.at for group in groups))
 
-    def _note(self, name: str) -> Mapping[str, Any] | None:
+    def _read(self, name: str) -> Mapping[str, Any] | None:
         try:
-            note: Mapping[str, Any] = json.loads((self.path / name).read_text("utf-8"))
+            content: Mapping[str, Any] = json.loads((self.path / name).read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise _damaged(self.path / name, str(error)) from None
-        return note
+        return content
 
-    def _write(self, name: str, note: Mapping[str, Any]) -> None:
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
         new = self.path / f"{NEW}.{name}"
-        _put(new, json.dumps(note).encode())
+        _put(new, json.dumps(content).encode())
         new.replace(self.path / name)
         file_modes.flush([self.path])
 
@@ -153,7 +153,7 @@ class IntakeFolder:
 class GroupWriter:
     """Writer of a folder, which it locks. Raises Unavailable if another process keeps the lock for `patience` seconds.
 
-    `logged` returns the greatest number in the logs; it is called if the folder never had a group.
+    `logged` returns the greatest number in the logs. It is called if the folder never had a group.
     """
 
     def __init__(self, folder: IntakeFolder, logged: Callable[[], int] = lambda: 0, *, patience: float = 0) -> None:

@@ -27,12 +27,12 @@ def home(parts: Iterable[str]) -> str:
 def streams(
     source: str, contracts: Iterable[Contract], base: str, facts: Mapping[str, str], *, decides: Collection[str]
 ) -> str:
-    about = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    each = "".join(_stream(contract, base, contract.name in decides) for contract in contracts)
+    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+    sections = "".join(_stream(contract, base, contract.name in decides) for contract in contracts)
     return (
         f"<section><h2>Post events to {escape(source)}</h2>"
         "<p>Post JSON, an array of JSON, or NDJSON. The answer 202 comes once the events are on the disk.</p>"
-        f"<dl>{about}</dl></section>{each}"
+        f"<dl>{rows}</dl></section>{sections}"
     )
 
 
@@ -50,21 +50,21 @@ def problems() -> str:
 
 def _stream(contract: Contract, base: str, decides: bool) -> str:
     rows = "".join(map(_row, contract.fields))
-    again = (
+    notes = (
         "A repeated request gives the same events, which are counted as duplicates."
         if is_idempotent(contract)
         else "A repeated request adds its events again: the contract has no id."
     )
     if needs_id(contract):
-        again += " Each request needs an id: the header Idempotency-Key."
+        notes += " Each request needs an id: the header Idempotency-Key."
     if decides:
-        again += " Events are decided before they are taken: 409 says why one is refused."
+        notes += " Events are decided before they are taken: 409 says why one is refused."
     if contract.envelope:
-        again += f" Records are {escape(contract.envelope)} messages; these are the columns of their rows."
+        notes += f" Records are {escape(contract.envelope)} messages; these are the columns of their rows."
     return (
         f'<section id="{escape(contract.name)}"><h2>{escape(contract.name)}</h2><p>{escape(contract.doc)}</p>'
         f'<div class="wide"><table><tr><th>Field</th><th>Type</th><th>Meaning</th></tr>{rows}</table></div>'
-        f'<p class="muted">{again}</p><pre>{escape(curl(contract, base, decides=decides))}</pre></section>'
+        f'<p class="muted">{notes}</p><pre>{escape(curl(contract, base, decides=decides))}</pre></section>'
     )
 
 

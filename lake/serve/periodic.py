@@ -1,4 +1,4 @@
-"""Work that a server repeats in the background while it runs."""
+"""Background work of a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 @asynccontextmanager
 async def repeated(name: str, work: Callable[[], Awaitable[None]], seconds: float) -> AsyncIterator[None]:
-    """Do `work` every `seconds` while the block runs. A fault is logged, and does not end the repetition."""
+    """Run `work` every `seconds` while the block runs. A fault is logged and does not end the repetition."""
     task = asyncio.create_task(_repeat(name, work, seconds))
     try:
         yield
@@ -27,7 +27,7 @@ async def _repeat(name: str, work: Callable[[], Awaitable[None]], seconds: float
         try:
             await work()
             last = ""
-        except Exception as error:  # of any kind, such as a damaged table: the next time may succeed
+        except Exception as error:  # of any kind, such as a damaged table: the next try may succeed
             why = str(error) or repr(error)
             if why != last:
                 logging.getLogger("lake").warning("%s failed and will be retried: %s", name, why)

@@ -1,6 +1,6 @@
-"""Rejections of requests as problem details (RFC 9457), and the endpoints' exceptions as such rejections.
+"""Rejections of requests as problem details (RFC 9457), and translation of exceptions to them.
 
-Workers of queries import this module, so it imports parts of a server on demand.
+Query workers import this module, so it imports parts of the server on demand.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 Kinds = Mapping[str, tuple[int, str, str]]
 """Status, title and fix, by the last part of a problem's `type`."""
 _DECLARED: Final = tomllib.loads(resources.files("lake.serve").joinpath("problems.toml").read_text("utf-8"))
-TAKING: Final[Kinds] = _DECLARED["taking"]
+INTAKE_KINDS: Final[Kinds] = _DECLARED["taking"]
 READING: Final[Kinds] = _DECLARED["reading"]
-KINDS: Final[Kinds] = {**TAKING, **READING}
+KINDS: Final[Kinds] = {**INTAKE_KINDS, **READING}
 MEDIA_TYPE: Final = "application/problem+json"
-LONGEST: Final = 2_000
-"""Most characters of an error message: error(text) in a query can make one of any length."""
+MESSAGE_CHARACTERS: Final = 2_000
+"""Most characters of an error message: error(text) in a query can create one of any length."""
 
 
 class Problem(Exception):
@@ -87,7 +87,7 @@ def handle_problems(answer: Endpoint, as_problem: Callable[[Exception], Problem]
 
 
 def problem_of(error: BaseException) -> Problem:
-    """Faults of the server are logged; their paths are not shown."""
+    """Return the problem of a reader's request. Faults of the server are logged, without their paths in the answer."""
     if isinstance(error, Problem):
         return error
     if _is_out_of_memory(error) or _is_out_of_memory(error.__context__):
@@ -95,7 +95,7 @@ def problem_of(error: BaseException) -> Problem:
         return Problem("too-much", f"the query needs more {limit} than it may take")
     if isinstance(error, DeclarationError):
         where = f" ({error.where})" if error.where.startswith("line ") else ""
-        what = error.what if len(error.what) <= LONGEST else f"{error.what[:LONGEST]} …"
+        what = error.what if len(error.what) <= MESSAGE_CHARACTERS else f"{error.what[:MESSAGE_CHARACTERS]} …"
         return Problem("bad-query", f"{what}{where}", hint=error.fix)
     logging.getLogger("lake").warning("a read failed: %s", error)
     if isinstance(error, Unavailable):

@@ -29,7 +29,7 @@ class StreamReceipt:
 
     @property
     def token(self) -> str:
-        """STREAM@SOURCE:GROUP:ORDINAL of the first record, for `lake wait`."""
+        """Return STREAM@SOURCE:GROUP:ORDINAL of the first record, for `lake wait`."""
         return f"{self.stream}@{self.source}:{place(self.place.number, self.place.first)}"
 
 
@@ -50,25 +50,25 @@ class Receipt:
 
     @classmethod
     def earlier(cls, by_stream: Mapping[str, Sequence[PostedRecord]], decided: Decision) -> Receipt:
-        """Records of streams without a rule are beside the decided ones, in the order of the request."""
+        """Derive the places of other records: they and the decided ones are in the request's order."""
         ruled = {stream for stream, *_ in decided.versions}
         every = [stream for stream, records in by_stream.items() for _ in records]
         numbers = [number for number, stream in enumerate(every) if stream in ruled]
         parts = [at.rsplit(":", 2) for at in decided.places]
         places = {n: GroupPlace(int(group), int(at)) for n, (_, group, at) in zip(numbers, parts, strict=True)}
-        known, beside = next(iter(places.items()))
+        number, decided_place = next(iter(places.items()))
         receipts = list[StreamReceipt]()
         for stream, records in by_stream.items():
             first = every.index(stream)
-            at = places.get(first, GroupPlace(beside.number, beside.first + first - known))
+            at = places.get(first, GroupPlace(decided_place.number, decided_place.first + first - number))
             receipts.append(StreamReceipt(stream, parts[0][0], at, len(records)))
         return cls(receipts, decided)
 
     def answer(self, contracts: Mapping[str, Contract], *, several: bool) -> dict[str, Any]:
-        tokens = {each.stream: each.token for each in self.streams}
+        tokens = {receipt.stream: receipt.token for receipt in self.streams}
         answer: dict[str, Any] = {"tokens": tokens} if several else {"token": self.streams[0].token}
-        answer["records"] = sum(each.records for each in self.streams)
-        answer["idempotent"] = all(is_idempotent(contracts[each.stream]) for each in self.streams)
+        answer["records"] = sum(receipt.records for receipt in self.streams)
+        answer["idempotent"] = all(is_idempotent(contracts[receipt.stream]) for receipt in self.streams)
         return answer | (_decision_json(self.decided, contracts) if self.decided else {})
 
 
@@ -76,19 +76,19 @@ def _decision_json(decided: Decision, contracts: Mapping[str, Contract]) -> dict
     if len(decided.versions) == 1:
         return {"again": decided.again, "version": decided.versions[0][2]}
     versions = [
-        {"stream": stream, "key": dict(zip(contracts[stream].key, map(_plain, key), strict=True)), "version": at}
+        {"stream": stream, "key": dict(zip(contracts[stream].key, map(_json_value, key), strict=True)), "version": at}
         for stream, key, at in decided.versions
     ]
     return {"again": decided.again, "versions": versions}
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     return value if isinstance(value, int | str) else str(value)
 
 
 @dataclass(frozen=True)
 class VisibleGroups:
-    """Newest group `upto` that readers of `edition` see; both 0 before the first edition."""
+    """Newest group `upto` that readers of `edition` see; both 0 old the first edition."""
 
     edition: int = 0
     upto: int = 0
@@ -101,7 +101,7 @@ class Editions:
     settings: Settings
     source: str
     visible: dict[str, VisibleGroups] = field(default_factory=dict)
-    _looked: dict[str, float] = field(default_factory=dict)
+    _read_at: dict[str, float] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def wait(
@@ -118,7 +118,7 @@ class Editions:
         Return None at the `deadline` of the monotonic clock, if the server is `ending`, or if the client `is_gone`.
         """
         while True:
-            visible = await self._look(stream)
+            visible = await self._visible(stream)
             if visible.upto >= number:
                 return visible.edition
             left = deadline - time.monotonic()
@@ -129,19 +129,19 @@ class Editions:
             except TimeoutError:
                 continue
 
-    async def _look(self, stream: str) -> VisibleGroups:
+    async def _visible(self, stream: str) -> VisibleGroups:
         async with self._lock:
-            if time.monotonic() - self._looked.get(stream, 0.0) >= POLL_SECONDS:
-                was = self.visible.get(stream, VisibleGroups())
-                self.visible[stream] = await asyncio.to_thread(visible_groups, self.settings, self.source, stream, was)
-                self._looked[stream] = time.monotonic()
+            if time.monotonic() - self._read_at.get(stream, 0.0) >= POLL_SECONDS:
+                old = self.visible.get(stream, VisibleGroups())
+                self.visible[stream] = await asyncio.to_thread(visible_groups, self.settings, self.source, stream, old)
+                self._read_at[stream] = time.monotonic()
             return self.visible[stream]
 
 
-def visible_groups(settings: Settings, source: str, stream: str, was: VisibleGroups = VisibleGroups()) -> VisibleGroups:
+def visible_groups(settings: Settings, source: str, stream: str, old: VisibleGroups = VisibleGroups()) -> VisibleGroups:
     edition = editions.current_edition(settings)
-    if edition is None or edition.number == was.edition:
-        return was
+    if edition is None or edition.number == old.edition:
+        return old
     batch = visible_batches(settings, edition).get(stream, 0)
     newest = Log(settings, stream).head_at(batch).sources.get(source) if batch else None
     return VisibleGroups(edition.number, int(newest.progress["upto"]) if newest else 0)

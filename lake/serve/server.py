@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from lake.serve.problems import Endpoint
 
 GRACE_SECONDS: Final = 20
-IDLE_SECONDS: Final = 30
-HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::[0-9]*)?")
+KEEP_ALIVE_SECONDS: Final = 30
+HOST_HEADER: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::[0-9]*)?")
 
 
 @dataclass(frozen=True)
 class Serving:
-    """`token_file` has the token generated for producers, if there is one."""
+    """`token_file` has the generated token of producers, if any. `shared`: other machines can reach the server."""
 
     url: str
     source: str | None
@@ -104,14 +104,14 @@ def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitSt
 
 @contextmanager
 def _published_address(settings: Settings, source: str, url: str) -> Iterator[None]:
-    note = address_of(settings, source)
-    new = note.with_suffix(".new")
+    file = address_of(settings, source)
+    new = file.with_suffix(".new")
     new.write_text(url, "utf-8")
-    new.replace(note)
+    new.replace(file)
     try:
         yield
     finally:
-        note.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
 
 
 def address_of(settings: Settings, source: str) -> Path:
@@ -133,7 +133,7 @@ def _run(app: Starlette, serve: ServeSettings, listening: socket.socket, *, stop
         access_log=False,
         server_header=False,
         lifespan="on",
-        timeout_keep_alive=IDLE_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     # Uvicorn raises the signals again after it has shut down for them.
@@ -162,25 +162,23 @@ def _in_url(host: str) -> str:
 
 @dataclass
 class Site:
-    """`shared`: other machines can reach it."""
-
     reading: ReadingApp
     intake: Intake | None = None
     shared: bool = False
     ready: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        taken, decides = (self.intake.accepted_contracts, self.intake.decides) if self.intake else ([], ())
-        self.described = openapi(taken, decides, paths(self.reading.settings.serve))
+        contracts, decides = (self.intake.accepted_contracts, self.intake.decides) if self.intake else ([], ())
+        self.described = openapi(contracts, decides, paths(self.reading.settings.serve))
 
     @property
     def app(self) -> Starlette:
         routes = [
             *(self.intake.routes if self.intake else []),
             *self.reading.routes,
-            Route("/", handle_problems(self._looking(self.home))),
-            Route("/problems", handle_problems(self._looking(self.problems))),
-            Route("/openapi.json", handle_problems(self._looking(self.openapi))),
+            Route("/", handle_problems(self._guarded(self.home))),
+            Route("/problems", handle_problems(self._guarded(self.problems))),
+            Route("/openapi.json", handle_problems(self._guarded(self.openapi))),
             Route("/health", handle_problems(self.health)),
         ]
         handlers = {HTTPException: page_not_found}
@@ -209,21 +207,21 @@ class Site:
             self.intake.check_capacity()
         return JSONResponse({"status": "ok"})
 
-    def _looking(self, page: Endpoint) -> Endpoint:
-        async def guarded(request: Request) -> Response:
-            if not self._is_local(request) and not self._may_look(request):
+    def _guarded(self, page: Endpoint) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            if not self._is_local(request) and not self._has_token(request):
                 host = request.headers.get("host", "")
-                raise Problem("no-token", f"no token, which only pages of http://localhost need not (Host: {host!r})")
+                raise Problem("no-token", f"no token; only http://localhost shows pages without one (Host: {host!r})")
             return await page(request)
 
-        return guarded
+        return endpoint
 
     def _is_local(self, request: Request) -> bool:
         return not self.shared and is_loopback_header(request.headers.get("host", ""))
 
-    def _may_look(self, request: Request) -> bool:
-        posts = self.intake is not None and self.intake.access.streams(request.headers)
-        return bool(posts) or self.reading.has_any_token(request.headers)
+    def _has_token(self, request: Request) -> bool:
+        is_producer = self.intake is not None and bool(self.intake.access.streams(request.headers))
+        return is_producer or self.reading.has_any_token(request.headers)
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -236,8 +234,8 @@ class Site:
 
 
 async def page_not_found(request: Request, error: Exception) -> Response:
-    method = isinstance(error, HTTPException) and error.status_code == 405
-    return Problem("wrong-method" if method else "no-page", f"{request.method} {request.url.path}").response
+    is_wrong_method = isinstance(error, HTTPException) and error.status_code == 405
+    return Problem("wrong-method" if is_wrong_method else "no-page", f"{request.method} {request.url.path}").response
 
 
 def is_loopback(host: str) -> bool:
@@ -249,5 +247,5 @@ def is_loopback(host: str) -> bool:
 
 def is_loopback_header(header: str) -> bool:
     """Return False for a foreign name that resolves to this machine (DNS rebinding): the `header` is untrusted."""
-    host = HOST.fullmatch(header)
+    host = HOST_HEADER.fullmatch(header)
     return host is not None and is_loopback(host[1] or host[2])

@@ -27,14 +27,14 @@ from lake.store.log import source_position
 BATCH_BYTES: Final = 64 << 20
 KIND: Final = "http"
 RECEIVED: Final = ("http", "received")
-LIMITS: Final = frozenset(each.name for each in fields(IntakeLimits))
+LIMITS: Final = frozenset(limit.name for limit in fields(IntakeLimits))
 
 
 @dataclass(frozen=True)
 class DeclaredIntake:
     """Declared HTTP source. `tokens` and `secrets` are `env:NAME` by stream.
 
-    `streams` have a contract, valid or not: the source goes on from the logs of all of them.
+    `streams` have a contract, valid or not: the source's position is in the logs of all of them.
     `decide`: the table whose Fold validates events, by stream. `check`: reject records that violate a contract.
     """
 
@@ -88,10 +88,9 @@ class HttpSource:
         return Lag(waiting.events, seconds, waiting.size)
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Return the progress before the first existing group. Raises Unavailable while a server that validates events
-        runs.
+        """Return the progress before the first existing group. A missing folder is recreated with later numbers.
 
-        A missing folder is recreated, so that a server continues its numbers.
+        Raises Unavailable while a server that validates events runs.
         """
         folder, upto = self.declared.folder, _number(after)
         if self.declared.decide or not folder.spool:
@@ -119,7 +118,7 @@ class HttpSource:
     def _next(self, upto: int) -> list[Group]:
         groups, size = list[Group](), 0
         for group in self.declared.folder.groups():
-            if group.number <= upto:  # a crash came between the commit and the removal
+            if group.number <= upto:  # a crash between commit and removal
                 continue
             if group.number != upto + 1:
                 if not groups:
@@ -136,7 +135,7 @@ class HttpSource:
         return self._gap(f"events that {self.declared.name} acknowledged are gone: groups {first} to {last}")
 
     def _gap(self, what: str) -> Gap:
-        fix = f"find out who removed it; lake ingest {self.declared.name} --give-up goes on with what is there"
+        fix = f"find out what removed it; lake ingest {self.declared.name} --give-up goes on with what is there"
         return Gap(what, where=str(self.declared.folder.path), fix=fix)
 
 
@@ -184,45 +183,45 @@ def _faults(options: Mapping[str, Any], known: Sequence[str]) -> Iterator[tuple[
             yield f"invalid {key}: {options[key]!r}", f"use a whole number of at least {least}"
     for key in ("token", "secret"):
         by_stream = _by_stream(options.get(key, {}), streams)
-        yield from _faults_of_others(key, by_stream, streams)
+        yield from _unknown_streams(key, by_stream, streams)
         if not all(str(value).startswith(ENVIRONMENT) for value in by_stream.values()):
             yield f"{key} must come from the environment", f'write {key} = "env:NAME", and set the environment variable'
     tables = options.get("decide", {})
     if isinstance(tables, Mapping) and all(isinstance(table, str) for table in tables.values()):
-        yield from _faults_of_others("decide", tables, streams)
+        yield from _unknown_streams("decide", tables, streams)
     else:
         yield f"invalid decide: {tables!r}", 'name the table of a Fold for each stream: decide.orders = "order_state"'
     if not isinstance(check := options.get("check", True), bool):
         yield f"invalid check: {check!r}", "use true or false"
 
 
-def _faults_of_others(key: str, named: Iterable[str], streams: Collection[str]) -> Iterator[tuple[str, str]]:
+def _unknown_streams(key: str, named: Iterable[str], streams: Collection[str]) -> Iterator[tuple[str, str]]:
     for stream in named:
         if stream not in streams:
             yield f"{key} of {stream!r}, which is not a stream of it", did_you_mean(stream, streams)
 
 
-def _by_stream(given: Any, streams: Iterable[str]) -> Mapping[str, Any]:
-    return given if isinstance(given, Mapping) else dict.fromkeys(streams, given)
+def _by_stream(value: Any, streams: Iterable[str]) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else dict.fromkeys(streams, value)
 
 
 def find_declaration_if_any(
     settings: Settings, contracts: Mapping[str, Contract], name: str | None
 ) -> DeclaredIntake | None:
-    """As `find_declaration`; None if no name is given and the project has no HTTP source.
+    """As `find_declaration`; None if `name` is None and the project has no HTTP source.
 
     Faults of sources of other kinds are logged.
     """
     sources, faults = sound_sources(settings, contracts)
-    stopping = _possible_intakes(settings, faults)
-    for source in faults.keys() - stopping.keys():
+    intake_faults = _intake_faults(settings, faults)
+    for source in faults.keys() - intake_faults.keys():
         logging.getLogger("lake").warning("%s: %s", source, faults[source])
-    if name is None and not stopping and not any(source.kind == KIND for source in sources.values()):
+    if name is None and not intake_faults and not any(source.kind == KIND for source in sources.values()):
         return None
     return find_declaration(settings, contracts, name)
 
 
-def _possible_intakes(settings: Settings, faults: Mapping[str, DeclarationError]) -> dict[str, DeclarationError]:
+def _intake_faults(settings: Settings, faults: Mapping[str, DeclarationError]) -> dict[str, DeclarationError]:
     """Return the faults of declarations that are of kind http, or whose kind cannot be read."""
     texts = declared_files.sources(settings).texts
     others = {file.name for file in texts if file.options.get("kind", KIND) != KIND}
@@ -235,8 +234,8 @@ def find_declaration(settings: Settings, contracts: Mapping[str, Contract], name
     folder = f"{settings.sources}/"
     if name in faults:
         raise faults[name]
-    if name is None and (stopping := _possible_intakes(settings, faults)):
-        raise DeclarationError.all(stopping.values())
+    if name is None and (intake_faults := _intake_faults(settings, faults)):
+        raise DeclarationError.all(intake_faults.values())
     if name is not None and name not in sources:
         raise DeclarationError(f"no source {name!r}", where=folder, fix=did_you_mean(name, sources))
     of_kind = [source for source in sources.values() if source.kind == KIND and name in {None, source.name}]

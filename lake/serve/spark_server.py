@@ -36,10 +36,7 @@ LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class Server:
-    """Listening server: `remote` as SPARK_REMOTE has it, `pid` of its process.
-
-    `token_file` is None if the token came from the environment.
-    """
+    """`remote` is the value of SPARK_REMOTE. `token_file` is None if the token came from the environment."""
 
     remote: str
     port: int
@@ -51,8 +48,8 @@ class Server:
 def serve(settings: Settings, *, port: int, on_ready: Callable[[Server], None]) -> None:
     """Run a Spark Connect server on `port` of loopback until SIGTERM or SIGINT. Calls `on_ready` once it listens.
 
-    It is an embedded session. Its token is that of the environment, else of a file for its owner alone, made on first
-    use. Raises DeclarationError if Java or the jars are missing, Unavailable if the port is taken or the JVM ends.
+    It is an embedded session. Its token is in the environment, else in a file for its owner alone, generated on first
+    use. Raises DeclarationError if Java or the jars are missing, Unavailable if the port is in use or the JVM ends.
     """
     activity.end()  # the clients register themselves as readers
     log = settings.path(f".lake/spark/{LOG}")
@@ -76,14 +73,14 @@ def _check(settings: Settings, port: int) -> None:
     runtime = java()
     if not runtime.ok:
         raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
-    _must_be_guarded(settings)
-    _must_be_free(port)
+    _check_guarded(settings)
+    _check_port(port)
 
 
 def await_ready(settings: Settings, *, port: int, patience: float) -> str:
-    """Return the server's version of Spark, after a test session; retry for `patience` seconds.
+    """Open a test session and return the server's version of Spark. Retry for `patience` seconds.
 
-    Raises Unavailable if it does not respond by then, DeclarationError if it refuses the token.
+    Raises Unavailable if the server does not respond by then, DeclarationError if it rejects the token.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -100,28 +97,28 @@ def await_ready(settings: Settings, *, port: int, patience: float) -> str:
 
 @dataclass
 class _Catalogue:
-    """Views in the server, of the `shown` edition once it `is_made`. If that fails, the server runs without them."""
+    """Views in the server of the current edition. If an update fails, it is tried again, and the server runs on."""
 
     settings: Settings
     spark: SparkSession
-    shown: Edition | None = None
-    is_made: bool = False
-    failed: str = ""
+    edition: Edition | None = None
+    is_created: bool = False
+    failure: str = ""
 
     def update(self) -> None:
         try:
             current = current_edition(self.settings)
-            if self.is_made and current == self.shown:
+            if self.is_created and current == self.edition:
                 return
-            _update_views(self.settings, self.spark, current, previous=self.shown)
-            self.shown, self.is_made, self.failed = current, True, ""
-        except Exception as error:  # errors of Spark, Delta and the project: the server keeps running
-            if first_line(error) != self.failed and not has_jvm_ended():
-                self.failed = first_line(error)
-                logging.getLogger("lake").warning("the server's catalogue is not up to date: %s", self.failed)
+            _update_views(self.settings, self.spark, current, previous=self.edition)
+            self.edition, self.is_created, self.failure = current, True, ""
+        except Exception as error:  # errors of Spark, Delta and the project
+            if first_line(error) != self.failure and not has_jvm_ended():
+                self.failure = first_line(error)
+                logging.getLogger("lake").warning("the server's catalogue is not up to date: %s", self.failure)
 
 
-def _must_be_guarded(settings: Settings) -> None:
+def _check_guarded(settings: Settings) -> None:
     """Raise DeclarationError if the project's settings would open the server, or reveal its token."""
     address = settings.spark.conf.get(BINDING, HOST)
     if address not in {HOST, "localhost"}:
@@ -138,7 +135,7 @@ def _must_be_guarded(settings: Settings) -> None:
         )
 
 
-def _must_be_free(port: int) -> None:
+def _check_port(port: int) -> None:
     try:
         socket.create_server((HOST, port)).close()
     except OSError as error:

@@ -18,20 +18,20 @@ from lake.serve.problems import Problem
 from lake.store.ledger import grants
 from lake.store.ledger.grants import Grant
 
-LOOK_SECONDS: Final = 0.5
-AT_ONCE: Final = 0.02
-"""Seconds after which grants are reloaded for an unknown token: it may be new."""
+RELOAD_SECONDS: Final = 0.5
+NEW_TOKEN_SECONDS: Final = 0.02
+"""Seconds after which an unknown token, which may be new, reloads the grants."""
 
 
 def bearer_token(headers: Mapping[str, str]) -> str:
     """Return the bearer token or a browser's Basic password; "" if there is none."""
-    scheme, _, shown = headers.get("authorization", "").partition(" ")
+    scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         try:
-            return base64.b64decode(shown, validate=True).decode("utf-8").partition(":")[2].strip()
+            return base64.b64decode(token, validate=True).decode("utf-8").partition(":")[2].strip()
         except ValueError:
             return ""
-    return shown.strip() if scheme.lower() == "bearer" else ""
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 @dataclass
@@ -40,33 +40,33 @@ class ReaderTokens:
 
     settings: Settings
     _grants: list[Grant] = field(default_factory=list)
-    _looked: float = 0.0
+    _loaded_at: float = 0.0
     _lock: Lock = field(default_factory=Lock)
 
     def of(self, headers: Mapping[str, str]) -> Grant:
-        shown = bearer_token(headers)
-        if not shown:
+        token = bearer_token(headers)
+        if not token:
             raise Problem("no-reader", "no token")
-        found = grants.of_token(self._now(), shown) or grants.of_token(self._now(AT_ONCE), shown)
-        if found is None:
+        grant = grants.of_token(self._load(), token) or grants.of_token(self._load(NEW_TOKEN_SECONDS), token)
+        if grant is None:
             raise Problem("no-reader", "a wrong token, or one that was revoked")
-        if not found.is_valid(datetime.now(UTC)):
-            raise Problem("no-reader", f"the token of {found.name} has expired")
-        return found
+        if not grant.is_valid(datetime.now(UTC)):
+            raise Problem("no-reader", f"the token of {grant.name} has expired")
+        return grant
 
     def cached(self, headers: Mapping[str, str]) -> Grant | None:
-        """Return the grant of a valid token without waiting; None if grants have to be loaded again."""
-        if time.monotonic() - self._looked >= LOOK_SECONDS:
+        """Return the grant of a valid token without waiting; None if it is unknown or grants have to be reloaded."""
+        if time.monotonic() - self._loaded_at >= RELOAD_SECONDS:
             return None
-        found = grants.of_token(self._grants, bearer_token(headers))
-        return found if found is not None and found.is_valid(datetime.now(UTC)) else None
+        grant = grants.of_token(self._grants, bearer_token(headers))
+        return grant if grant is not None and grant.is_valid(datetime.now(UTC)) else None
 
     def covers(self, grant: str, schema: str, table: str) -> bool:
         now = datetime.now(UTC)
-        return any(one.id == grant and one.is_valid(now) and one.covers(f"{schema}.{table}") for one in self._now())
+        return any(one.id == grant and one.is_valid(now) and one.covers(f"{schema}.{table}") for one in self._load())
 
-    def _now(self, seconds: float = LOOK_SECONDS) -> list[Grant]:
+    def _load(self, seconds: float = RELOAD_SECONDS) -> list[Grant]:
         with self._lock:
-            if time.monotonic() - self._looked >= seconds:
-                self._grants, self._looked = grants.grants(self.settings), time.monotonic()
+            if time.monotonic() - self._loaded_at >= seconds:
+                self._grants, self._loaded_at = grants.grants(self.settings), time.monotonic()
             return self._grants

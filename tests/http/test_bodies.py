@@ -260,7 +260,7 @@ def test_full_disk_is_reported_with_its_free_bytes(tmp_path: Path, free: int, ke
     pressure = Backpressure(IntakeFolder(tmp_path), IntakeLimits(free_bytes=kept))
     pressure.update(Backlog(), free)
     pressure.count_written(0 if free else 10)
-    with pytest.raises(Problem, match=f"^{told}, and {kept:,} are to be left$"), pressure.request():
+    with pytest.raises(Problem, match=f"^{told}, and {kept:,} have to stay free$"), pressure.request():
         pass
 
 
@@ -270,13 +270,13 @@ def test_requests_without_a_token_leave_most_requests_and_memory_to_others(tmp_p
         with pytest.raises(Problem, match="2 requests in flight"), pressure.request(has_token=False):
             pass
         with pytest.raises(Problem, match="more than 80 bytes"):
-            first.hold(81)
-        first.hold(80)
+            first.reserve(81)
+        first.reserve(80)
         with pytest.raises(Problem, match="too many request bytes in flight"):
-            second.hold(21)
+            second.reserve(21)
         with pressure.request() as other:
-            other.hold(320)
+            other.reserve(320)
             with pytest.raises(Problem, match="too many request bytes in flight"):
-                other.hold(1)
+                other.reserve(1)
     with pressure.request(has_token=False) as first:
-        first.hold(80)
+        first.reserve(80)

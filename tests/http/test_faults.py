@@ -210,7 +210,7 @@ def test_intake_sees_the_folder_again_after_a_damaged_note(
     settings = shop(tmp_path / "shop")
     contracts = load_contracts(settings)
     declared = find_declaration(settings, contracts, "web")
-    monkeypatch.setattr("lake.serve.app.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("lake.serve.app.MEASURE_SECONDS", 0.0)
     with closing(GroupWriter(declared.folder)) as writer:
         validator = cast(CommandValidator, SimpleNamespace(taken=0, rules=()))
         intake = Intake(settings, declared, contracts, Access.of(settings, declared), writer, validator)
@@ -257,7 +257,7 @@ def test_command_reports_that_the_folder_is_in_use_if_another_program_answers(
     installed()
     settings = shop(tmp_path / "shop", "decide.readings = 'state'\n")
     declared = find_declaration(settings, load_contracts(settings), "web")
-    monkeypatch.setattr("lake.serve.append_decided.PATIENCE", 0.0)
+    monkeypatch.setattr("lake.serve.append_decided.LOCK_SECONDS", 0.0)
     with ThreadingTCPServer(("127.0.0.1", 0), Foreign) as server, closing(GroupWriter(declared.folder)):
         Thread(target=server.serve_forever, daemon=True).start()
         address_of(settings, "web").write_text(f"http://127.0.0.1:{server.server_address[1]}")
@@ -273,7 +273,7 @@ def test_command_reports_that_the_folder_is_in_use_if_the_address_cannot_be_read
     installed()
     settings = shop(tmp_path / "shop", "decide.readings = 'state'\n")
     declared = find_declaration(settings, load_contracts(settings), "web")
-    monkeypatch.setattr("lake.serve.append_decided.PATIENCE", 0.0)
+    monkeypatch.setattr("lake.serve.append_decided.LOCK_SECONDS", 0.0)
     with closing(GroupWriter(declared.folder)):
         address_of(settings, "web").write_text(address)
         with pytest.raises(Unavailable, match="another lake serve http takes events"):

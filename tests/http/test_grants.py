@@ -149,7 +149,7 @@ def test_token_loaded_just_now_is_cached_without_waiting(tmp_path: Path, monkeyp
     assert tokens.cached({}) is tokens.cached({"authorization": "Bearer x"}) is None
     monkeypatch.setattr(Grant, "is_valid", lambda each, _: each.expires is None)
     assert tokens.cached({"authorization": f"Bearer {brief}"}) is None
-    monkeypatch.setattr("lake.serve.tokens.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("lake.serve.tokens.RELOAD_SECONDS", 0.0)
     assert tokens.cached(headers) is None
 
 

@@ -1,8 +1,8 @@
 """Validation of commands in order of arrival, over the state in the log and in acknowledged groups.
 
-New states are kept before they are on the disk, and later commands are validated against them. So an answer waits
-until the disk has what it depends on (`Decision.rests_on`). If that fails, all states are read again. Keys with waiting
-events stay in memory, others as long as there is room.
+Later commands are validated against new states that are not on the disk yet. So an answer waits until the group on
+which it depends is (`Decision.rests_on`). If writing fails, all states are read again. Keys with waiting events stay in
+memory, others as long as there is room.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake, place
 
 MOST_EVENTS: Final = 1_000_000
-"""Most ids in memory of keys without waiting events: about 200 MB."""
+"""Most keys and ids in memory, about 200 MB; those of keys with waiting events may exceed it."""
 CHUNK: Final = 10_000
-NEW: Final = "*"
+ANY_VERSION: Final = "*"
 
 
 @dataclass(frozen=True)
 class Command:
-    """Event to decide on. `id` and the `compared` fields recognize its repetition."""
+    """Event to decide on. A repetition has the same `id` and values of the `compared` fields."""
 
     stream: str
     values: Mapping[str, Any]
@@ -55,7 +55,7 @@ class Command:
 
 @dataclass(frozen=True)
 class ExpectedVersion:
-    """Version that the key must have ("*": any), or none if `is_new`."""
+    """Version that the key must have ("*" for any); the key must have no event if `is_new`."""
 
     version: str = ""
     is_new: bool = False
@@ -66,9 +66,9 @@ ANYTHING: Final = ExpectedVersion()
 
 @dataclass(frozen=True)
 class Decision:
-    """Accepted events: the place of each, and the new version of each key.
+    """Accepted events: the place of each, and (stream, key, version) of each key. Durable as group `rests_on` is.
 
-    `again`: they were accepted before. It is durable once group `rests_on` is on the disk.
+    `again`: they were accepted before.
     """
 
     places: Sequence[str]
@@ -81,7 +81,7 @@ class Decision:
 class CommandValidator:
     """Validator of one source. `taken` is the last group that is in all logs.
 
-    It loads the set of all keys first, unless it `looks_up` each.
+    `begin` loads the hashes of all keys, unless each is to be looked up (`looks_up`).
     """
 
     declared: DeclaredIntake
@@ -152,11 +152,11 @@ class CommandValidator:
     def decide(
         self, commands: Sequence[Command], at: Callable[[int], str], group: int, expected: ExpectedVersion = ANYTHING
     ) -> Decision:
-        """Accept all events, whose places will be `at(number)` from 0, or none. No key may be `missing`.
+        """Accept all events or none; their places are `at(0)`, `at(1)`, … in `group`. No key may be `missing`.
 
-        Raises Problem, and WorkerFault if the step fails. These depend on the group that `group_of` returns.
+        Raises Problem, and WorkerFault if the step fails; both depend on the group that `group_of` returns.
         """
-        self._make_room([command.stream_key for command in commands])
+        self._evict([command.stream_key for command in commands])
         states = {command.stream_key: self._state(command) for command in commands}
         before = [self._state(command).ids.get(command.id) for command in commands]
         rests_on = max(state.group for state in states.values())
@@ -202,13 +202,13 @@ class CommandValidator:
         if expected.is_new and state.version:
             what = f"the key is not new: its version is {state.version}"
             raise Problem("outdated", what, version=state.version)
-        if expected.version == NEW and not state.version:
+        if expected.version == ANY_VERSION and not state.version:
             raise Problem("outdated", "the key has no event yet", version="")
-        if expected.version not in {"", NEW, state.version}:
+        if expected.version not in {"", ANY_VERSION, state.version}:
             what = f"the key's version is {state.version or 'that of a new key'}, not {expected.version}"
             raise Problem("outdated", what, version=state.version)
 
-    def _make_room(self, wanted: Sequence[tuple[str, Key]]) -> None:
+    def _evict(self, wanted: Sequence[tuple[str, Key]]) -> None:
         if self._events <= self.most:
             return
         needed = {*wanted}

@@ -33,7 +33,7 @@ TRIES: Final = 3
 
 
 class Accepted(NamedTuple):
-    """Place of an accepted event, and the `content` of its `compared` fields: those that its contract has too."""
+    """Place of an accepted event, and `content` of the `compared` fields, those that its contract version has."""
 
     place: str
     content: bytes
@@ -42,7 +42,7 @@ class Accepted(NamedTuple):
 
 @dataclass
 class KeyState:
-    """State of a key after groups up to `upto` of the log, and up to `group` in all.
+    """State of a key after group `group`; groups up to `upto` are in the log.
 
     Before the first event, `state` is None and `version`, the place of the last event, is "".
     """
@@ -56,7 +56,7 @@ class KeyState:
 
 @dataclass(frozen=True)
 class CommittedState:
-    """Reader of key states from a stream's log and its Fold's table. `source` is the one that validates."""
+    """Reader of key states from a stream's log and its Fold's table. `source` validates them."""
 
     rule: CommandRule
     source: str
@@ -147,7 +147,7 @@ class CommittedState:
             yield rule.key(row), {name: row[name] for name in fields}
 
     def _events(self, log: Log, head: LogHead, wanted: pa.Table) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
-        """Yield the events of keys in the log's order, each with the names of the fields to compare."""
+        """Yield the events of the wanted keys in the log's order, each with the fields to compare."""
         rule, scan = self.rule, Scan(log.path, bounds={"_batch": (1, head.batch)})
         stored = set(scan.schema().names)
         names = dict.fromkeys([*rule.contract.key, *rule.contract.id, *rule.columns])
@@ -162,20 +162,20 @@ class CommittedState:
         missing = [
             [name for name, found in zip(every, v, strict=True) if not any(o.column for o in found)] for v in versions
         ]
-        carried = [
+        in_extra = [
             [name for name, found in zip(every, v, strict=True) if not all(o.column for o in found)] for v in versions
         ]
-        common = [tuple(name for name in compared if name not in (*absent, EXTRA)) for absent in carried]
+        common = [tuple(name for name in compared if name not in (*absent, EXTRA)) for absent in in_extra]
         common[-1] = compared
         for row in rows:
             version = row["_version"] - 1
-            self._check_carried(row, [name for name in carried[version] if name in names])
+            self._check_extra(row, [name for name in in_extra[version] if name in names])
             yield row | {name: rule.reader.default(name) for name in missing[version]}, common[version]
 
-    def _check_carried(self, row: Mapping[str, Any], carried: Sequence[str]) -> None:
-        if carried and row.get(EXTRA) is not None:
+    def _check_extra(self, row: Mapping[str, Any], in_extra: Sequence[str]) -> None:
+        if in_extra and row.get(EXTRA) is not None:
             raise DeclarationError(
-                f"an event of {self.rule.stream} may have {carried[0]} as a field that its contract did not know then",
+                f"an event of {self.rule.stream} may have {in_extra[0]} as a field that its contract did not know then",
                 where=str(row["_source"]),
                 fix="publish a new stream for what is decided",
             )

@@ -89,7 +89,7 @@ class CommandRule:
 
 
 def compared_fields(contract: Contract) -> tuple[str, ...]:
-    """Return the fields that a repetition repeats, and EXTRA."""
+    """Return the fields that are equal in a repeated event, and EXTRA."""
     repeated = [field.name for field in contract.fields if not (field.transport or field.path == RECEIVED)]
     return (*repeated, EXTRA)
 
@@ -144,7 +144,7 @@ def faulty_streams(
 
 def _rule(project: Project, stream: str, table: str) -> CommandRule:
     declaration, contract = project.tables[table], project.contracts[stream]
-    fold, columns = declaration.kind, _chosen(declaration, contract)
+    fold, columns = declaration.kind, _selected_columns(declaration, contract)
     assert isinstance(fold, Fold)
     assert isinstance(fold.reducer, PythonReducer)
     assert columns is not None
@@ -218,7 +218,7 @@ def _faults_of_table(declaration: Declaration, contract: Contract) -> Iterator[D
     if set(fold.key) != set(contract.key):
         yield declaration.fault(
             f"its key is {', '.join(fold.key)}, and that of {contract.name} {', '.join(contract.key)}",
-            fix="only events of one key of the log have an order that is known before they are there",
+            fix="use the log's key: only the events of one key of the log have a known order",
         )
     if not isinstance(fold.reducer, PythonReducer):
         yield declaration.fault(
@@ -231,7 +231,7 @@ def _faults_of_table(declaration: Declaration, contract: Contract) -> Iterator[D
                 arrow_type(kind)
             except ValueError as error:
                 yield declaration.fault(f"{name}: {error}", fix="use int, decimal(9, 2), string, array<…> and the like")
-    columns = _chosen(declaration, contract)
+    columns = _selected_columns(declaration, contract)
     if columns is None:
         yield declaration.fault(
             f"its function does more than select fields of {contract.name}: {decides}",
@@ -241,26 +241,27 @@ def _faults_of_table(declaration: Declaration, contract: Contract) -> Iterator[D
         yield declaration.fault(f"the function returns no column {missing[0]!r} (key)", fix="add it to the select")
 
 
-class _Choice:
+class _Selection:
     """Substitute for a DataFrame that only supports `select` of names."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
 
-    def select(self, *names: Any) -> _Choice:
-        given = names[0] if len(names) == 1 and isinstance(names[0], list | tuple) else names
-        if not all(isinstance(name, str) and name in self._names for name in given) or len({*given}) < len(given):
-            raise TypeError(given)
-        return _Choice(tuple(given))
+    def select(self, *names: Any) -> _Selection:
+        selected = names[0] if len(names) == 1 and isinstance(names[0], list | tuple) else names
+        is_known = all(isinstance(name, str) and name in self._names for name in selected)
+        if not is_known or len({*selected}) < len(selected):
+            raise TypeError(selected)
+        return _Selection(tuple(selected))
 
 
-def _chosen(declaration: Declaration, contract: Contract) -> tuple[str, ...] | None:
-    every = _Choice(tuple(field.name for field in contract.fields))
+def _selected_columns(declaration: Declaration, contract: Contract) -> tuple[str, ...] | None:
+    all_fields = _Selection(tuple(field.name for field in contract.fields))
     try:
-        chosen = declaration.function(every)
+        selection = declaration.function(all_fields)
     except Exception:  # it does more than select columns
         return None
-    return chosen._names if isinstance(chosen, _Choice) and chosen is not every else None
+    return selection._names if isinstance(selection, _Selection) and selection is not all_fields else None
 
 
 def _other_inputs(project: Project, source: DeclaredIntake, stream: str) -> Iterator[DeclarationError]:
@@ -271,7 +272,7 @@ def _other_inputs(project: Project, source: DeclaredIntake, stream: str) -> Iter
             yield DeclarationError(
                 f"{stream} is decided by {source.name}, and also a stream of {other.name}",
                 where=other.where,
-                fix="events that are decided come by one source alone: say which streams the other one has",
+                fix="decided events come from one source alone: list the streams of the other one without it",
             )
     landed = landing.ingested_marks(Log(settings, stream))
     waiting = [file for file in landing.list_files(settings, stream) if file.mark not in landed]
