@@ -19,7 +19,7 @@ ORDERED = """
 
 @pytest.mark.slow
 def test_duckdb_spills_to_a_folder_beyond_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duck, "_BOUNDS", {})
+    monkeypatch.setattr(duck, "_LIMITS", {})
     duck.bound(64 << 20, tmp_path)
     with duck.connect() as con:
         assert con.sql(ORDERED).fetchall() == [(1_000_000, 0)]
@@ -31,7 +31,7 @@ def test_duckdb_spills_to_a_folder_beyond_its_memory(tmp_path: Path, monkeypatch
 def test_duckdb_spills_to_the_temporary_folder_if_the_project_is_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duck, "_BOUNDS", {})
+    monkeypatch.setattr(duck, "_LIMITS", {})
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     duck.bound(64 << 20, tmp_path / "missing")

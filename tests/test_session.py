@@ -105,7 +105,7 @@ def test_lost_session_is_distinguished_from_other_errors() -> None:
     assert gone(ValueError("no such column")) is None
     executor = RuntimeError("[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_3_0 not found!")
     assert gone(executor) is None
-    assert "an executor has ended" in str(lost(executor))
+    assert "an executor with rows of this command has ended" in str(lost(executor))
 
 
 def _free() -> int:

@@ -376,7 +376,7 @@ def test_setup_only_reports_that_classes_were_not_archived(
     monkeypatch.chdir("/")  # no folder is above a relative program here
     told: list[str] = []
     assert not class_archive.make(tmp_path / folder, told.append)
-    fault = {".": "lake run of a new project wrote none; lake doctor may tell why", "none": "No such file or directory"}
+    fault = {".": "lake run of a new project wrote none; see lake doctor", "none": "No such file or directory"}
     assert told == ["archiving the classes of the JVM ...", f"no archive of classes: {fault[folder]}"]
     assert not [*tmp_path.iterdir()]
 

@@ -17,7 +17,7 @@ import pytest
 from lake.config import Settings, SparkSettings
 from lake.session.spark_session import gone
 from lake.session.warm_process import Clients
-from lake.session.warm_server import WarmServer, _Joined, is_wanted
+from lake.session.warm_server import WarmServer, _JoinedRecord, is_wanted
 from lake.testing import Lakehouse
 from tests.intake import LAKE
 from tests.processes import children, until
@@ -137,7 +137,7 @@ def test_server_ends_only_without_clients(record: Path) -> None:
 
 
 def test_server_waits_after_a_client_that_came_and_went(record: Path) -> None:
-    clients = Clients(record, 3600.0, seen=-7200.0)
+    clients = Clients(record, 3600.0, seen_at=-7200.0)
     clients.announce(WarmServer(os.getpid(), 1))
     assert not clients.end_if_unused()
 
@@ -154,7 +154,7 @@ def test_server_ends_if_another_has_its_record_and_keeps_that(record: Path) -> N
 def test_lost_session_of_a_warm_server_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     error = Exception("[SESSION_NOT_FOUND] it is not found")
     assert "lake serve connect" in getattr(gone(error), "fix", "")
-    monkeypatch.setattr(_Joined, "descriptor", 0)
+    monkeypatch.setattr(_JoinedRecord, "descriptor", 0)
     assert getattr(gone(error), "fix", "") == "try again"
 
 

@@ -1,4 +1,4 @@
-"""Spark session of a process, embedded or of a server, and DuckDB in its place for little work."""
+"""Spark session of a process, embedded or of a server, and DuckDB in its place for small work."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SessionFactory: TypeAlias = "Callable[[], SparkSession]"
-"""Function that returns the session, and starts it if none runs."""
+"""Function that returns the session, and starts one if needed."""

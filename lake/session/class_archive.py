@@ -1,7 +1,7 @@
-"""Archive of the JVM's classes, which it maps into memory instead of loading them from jars: JEP 350.
+"""Archive of classes (JEP 350), which a JVM maps into memory instead of loading them from jars.
 
-A JVM whose version or jars are not those of the archive starts without it. A truncated archive would crash the JVM, so
-the size is recorded beside it.
+A JVM of another version or with other jars starts without it. A truncated archive would crash the JVM, so its size is
+recorded in a file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAKE: Final = (sys.executable, "-P", "-c", "from lake.cli import main; main()")
 
 
 def java_options(folder: Path) -> str:
-    """Return the options of a JVM with the jars in `folder`, "" if there is no whole archive."""
+    """Return the options of a JVM with the jars in `folder`; "" if there is no complete archive."""
     archive = folder / ARCHIVE
     with suppress(OSError):
         if archive.stat().st_size == _record(folder).get("bytes"):
@@ -35,35 +35,35 @@ def java_options(folder: Path) -> str:
 
 
 def quoted(option: str) -> str:
-    """Quote an option of a JVM for Spark's settings, which Spark divides at blanks."""
+    """Quote an option of a JVM for Spark's settings, which Spark splits at blanks."""
     escaped = option.replace("\\", r"\\").replace('"', r"\"")
     return f'"{escaped}"'
 
 
 def make(folder: Path, on_progress: Callable[[str], None]) -> bool:
-    """Archive the classes that `lake run` of a new project loads; return whether there is an archive.
+    """Archive the classes that `lake run` of a new project loads. Return whether there is an archive.
 
-    Nothing is done if the archive is of these jars and this Java. A failure is only reported: Spark starts without one.
+    An archive of these jars and this Java is kept. A failure is only reported: Spark starts without an archive.
     """
-    fault = "lake run of a new project wrote none; lake doctor may tell why"
+    fault = "lake run of a new project wrote none; see lake doctor"
     try:
-        made_of = _digest(folder)
-        if java_options(folder) and _record(folder).get("made_of") == made_of:
+        source_digest = _source_digest(folder)
+        if java_options(folder) and _record(folder).get("made_of") == source_digest:
             return True
         on_progress("archiving the classes of the JVM ...")
-        _archive(folder, made_of)
+        _archive(folder, source_digest)
     except OSError as error:
         fault = error.strerror or str(error)
     except PackageNotFoundError as error:
         fault = f"{error.name} is not installed"
-    is_made = bool(java_options(folder))
-    if not is_made:
+    exists = bool(java_options(folder))
+    if not exists:
         on_progress(f"no archive of classes: {fault}")
-    return is_made
+    return exists
 
 
-def _archive(folder: Path, made_of: str) -> None:
-    (folder / RECORD).unlink(missing_ok=True)  # a JVM that uses an archive makes none
+def _archive(folder: Path, source_digest: str) -> None:
+    (folder / RECORD).unlink(missing_ok=True)  # a JVM that uses an archive writes none
     with tempfile.TemporaryDirectory(dir=folder, prefix=".archiving-", ignore_cleanup_errors=True) as scratch:
         archive, project = Path(scratch) / ARCHIVE, Path(scratch) / "project"
         options = {"spark.driver.defaultJavaOptions": quoted(f"-XX:ArchiveClassesAtExit={archive}")}
@@ -79,7 +79,7 @@ def _archive(folder: Path, made_of: str) -> None:
             )
         if archive.is_file():
             record = Path(scratch) / RECORD
-            record.write_text(json.dumps({"bytes": archive.stat().st_size, "made_of": made_of}), "utf-8")
+            record.write_text(json.dumps({"bytes": archive.stat().st_size, "made_of": source_digest}), "utf-8")
             archive.chmod(0o644)
             for file in (archive, record):
                 file.replace(folder / file.name)
@@ -92,7 +92,7 @@ def _record(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _digest(folder: Path) -> str:
+def _source_digest(folder: Path) -> str:
     java = Path(jars.java()).resolve()
     files = (folder / jars.LIST.name, java.parent.parent / "release")
     parts = [version("pyspark").encode(), str(java).encode(), *(file.read_bytes() for file in files if file.is_file())]

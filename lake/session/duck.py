@@ -1,7 +1,4 @@
-"""Connections to DuckDB, in UTC and without its progress bar on stdout.
-
-Beyond the memory that `bound` sets, queries spill to files in a folder that is removed when the process ends.
-"""
+"""Connections to DuckDB, in UTC and without its progress bar. Queries above the limit of `bound` spill to files."""
 
 from __future__ import annotations
 
@@ -21,23 +18,23 @@ from lake.text import literal
 
 FILE_SYSTEMS: Final[dict[str, Any]] = {}
 """File systems of fsspec by scheme; each connection gets them."""
-_BOUNDS: Final[dict[str, str]] = {}
+_LIMITS: Final[dict[str, str]] = {}
 
 
 def bound(memory: int, folder: Path) -> None:
-    """Limit queries of later connections to `memory` bytes; beyond it they spill to a new folder in `folder`.
+    """Limit queries of later connections to `memory` bytes; above it they spill to a new folder in `folder`.
 
-    If this user may not write to `folder`, the system's temporary folder is used instead.
+    It is deleted when the process ends. If this user may not write to `folder`, it is in the system's temporary folder.
     """
     parent = folder if os.access(folder, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-    spilled = parent / f"duckdb-{os.getpid()}-{secrets.token_hex(8)}"
-    atexit.register(shutil.rmtree, spilled, ignore_errors=True)
-    _BOUNDS.update(memory_limit=f"{memory}B", temp_directory=str(spilled))
+    spill_folder = parent / f"duckdb-{os.getpid()}-{secrets.token_hex(8)}"
+    atexit.register(shutil.rmtree, spill_folder, ignore_errors=True)
+    _LIMITS.update(memory_limit=f"{memory}B", temp_directory=str(spill_folder))
 
 
 def connect(file: str = ":memory:") -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect(file, config=dict(_BOUNDS))
-    con.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false")  # a cursor shows no progress bar
+    con = duckdb.connect(file, config=dict(_LIMITS))
+    con.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false")
     for system in FILE_SYSTEMS.values():
         con.register_filesystem(system)
     return con
@@ -52,20 +49,20 @@ def parquet_rows(files: Iterable[str], *options: str) -> str:
     return f"read_parquet([{', '.join(map(literal, files))}], {', '.join(how)})"
 
 
-OF_ONE_ROW: Final = "an expression is computed from the fields of one event"
-CHANGING: Final = frozenset(
+ONE_ROW_FIX: Final = "an expression is computed from the fields of one event"
+CHANGING_FUNCTIONS: Final = frozenset(
     {"version", "current_localtime", "current_localtimestamp", "current_timestamp", "current_time", "current_date"}
     | {"localtime", "localtimestamp"}
 )
-"""Functions that differ between runs although DuckDB treats them as constant or allows calls without brackets."""
-FUNCTIONS: Final = """
+"""Functions that differ between runs, but are constant for DuckDB or called without brackets."""
+FUNCTION_SQL: Final = """
     SELECT function_type, macro_definition, coalesce(stability, '') FROM duckdb_functions() WHERE function_name = $1
     ORDER BY ALL
 """
 
 
 def expression_fault(expression: str, type_: str, row: str) -> tuple[str, str] | None:
-    """Return why `expression` is not a deterministic expression of `type_` over one row, and the fix.
+    """Return why `expression` is not a deterministic expression of `type_` over one row, and the fix; else None.
 
     `row` is SQL of the columns of an example row.
     """
@@ -97,12 +94,12 @@ def _calls(con: duckdb.DuckDBPyConnection, expression: str) -> Iterator[str]:
         if node.get("class") in {"SUBQUERY", "WINDOW", "STAR", "PARAMETER"}:
             raise ValueError(f"it has a {str(node['class']).lower()}")
         for name in [node.get("function_name"), *node.get("column_names", ())]:
-            if node.get("class") == "FUNCTION" or (name or "").lower() in CHANGING:
+            if node.get("class") == "FUNCTION" or (name or "").lower() in CHANGING_FUNCTIONS:
                 yield str(name).lower()
 
 
 def nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the nodes of DuckDB's tree of a query, each before those below it."""
+    """Yield the nodes of DuckDB's tree of a query in pre-order."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -114,11 +111,11 @@ def nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _call_fault(con: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str] | None:
-    if name in CHANGING:
+    if name in CHANGING_FUNCTIONS:
         return f"is not deterministic: {name}", "derive it from the event"
-    for kind, macro, stability in con.execute(FUNCTIONS, [name]).fetchall():
+    for kind, macro, stability in con.execute(FUNCTION_SQL, [name]).fetchall():
         if kind not in {"scalar", "macro"} or name == "unnest":
-            return f"calls {name}, which is a function of several rows", OF_ONE_ROW
+            return f"calls {name}, which is a function of several rows", ONE_ROW_FIX
         if stability not in {"", "CONSISTENT"}:
             return f"is not deterministic: {name}", "derive it from the event"
         for called in _calls(con, macro) if macro else ():

@@ -1,7 +1,7 @@
-"""Files of this machine: their permissions, the room on the disk, and flushes that survive a power cut.
+"""Files of this machine: permissions, free space, and flushes that survive a power cut.
 
-Other users cannot enter the folders, whatever the modes of the files are. The command line also sets the process's
-umask, which its child processes inherit: files have 0600, or 0640 for a group.
+Other users cannot enter the folders, whatever the modes of the files are. The command line also sets the umask, which
+child processes inherit: files have 0600, or 0640 for a group.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lake.config import Settings, path_fault
 from lake.errors import DeclarationError
 
 ALONE: Final = 0o700
-THREADS: Final = 16
-"""Files flushed in parallel: a disk does several in the time of one."""
+FLUSH_THREADS: Final = 16
+"""A disk flushes several files in the time of one."""
 SHARED: Final = 0o2750  # set-group-id: new files belong to the folder's group
 
 
@@ -37,9 +37,9 @@ def begin(settings: Settings) -> None:
 
 @contextmanager
 def for_all(folder: Path, *above: Path) -> Iterator[None]:
-    """Make files written in the block, and this user's files in `folder` and `above`, readable by all users.
+    """Let all users read files written in the block, and this user's files in `folder` and `above`.
 
-    This is for installed files, which services with users of their own read.
+    This is for installed files, which services of other users read.
     """
     before = os.umask(0o022)
     try:
@@ -53,7 +53,7 @@ def for_all(folder: Path, *above: Path) -> Iterator[None]:
 
 
 def warehouse(settings: Settings) -> Path:
-    """Return the folder, created. It gets the permissions of the settings if this user owns it."""
+    """Create the folder if needed, and set the configured permissions if this user owns it."""
     path = settings.warehouse_path
     if path.is_relative_to(settings.path(".lake")):
         _project_folder(settings)
@@ -65,7 +65,7 @@ def locks(settings: Settings) -> Path:
 
 
 def readers(settings: Settings) -> Path:
-    """Return the folder in which readers register, created: the only one that the group may write to."""
+    """Create the folder in which readers register, the only one that the group may write to."""
     return _folder(locks(settings) / "reads", SHARED | 0o020 if settings.group else ALONE, _group(settings))
 
 
@@ -87,18 +87,17 @@ def free(path: Path) -> int:
 
 
 def device(path: Path) -> int:
-    """`path` need not exist."""
     return nearest(path).stat().st_dev
 
 
 def flush(paths: Iterable[Path]) -> None:
-    """Flush the content of files, and the names in folders, whichever process changed them."""
+    """Flush the content of files and the names in folders, also if another process changed them."""
     paths = list(paths)
     if len(paths) < 3:
         for path in paths:
             _flush(path)
     else:
-        with ThreadPoolExecutor(min(THREADS, len(paths))) as pool:
+        with ThreadPoolExecutor(min(FLUSH_THREADS, len(paths))) as pool:
             list(pool.map(_flush, paths))
 
 
@@ -130,13 +129,13 @@ def _folder(path: Path, mode: int, group: int | None = None) -> Path:
     if status.st_uid != os.geteuid():
         return path
     if group is not None and status.st_gid != group:
-        _give(path, group)
+        _set_group(path, group)
     if status.st_mode & 0o7777 & ~0o2000 != mode & ~0o2000 or mode & ~status.st_mode:
         path.chmod(mode)
     return path
 
 
-def _give(path: Path, group: int) -> None:
+def _set_group(path: Path, group: int) -> None:
     try:
         os.chown(path, -1, group)
     except PermissionError:
@@ -161,14 +160,13 @@ def _group(settings: Settings) -> int | None:
 
 
 def check_outside_of_warehouse(settings: Settings, path: Path) -> None:
-    """Raise DeclarationError if a copy at `path` would be in the warehouse."""
     if path.resolve().is_relative_to(settings.warehouse_path):
-        what = "a copy cannot be within the warehouse, where no table has it and lake forget does not reach it"
-        raise DeclarationError(what, where=str(path), fix="name a place outside of it")
+        what = "a copy cannot be in the warehouse: it belongs to no table, and lake forget does not reach it"
+        raise DeclarationError(what, where=str(path), fix="name a folder outside of it")
 
 
 def check_new_or_empty(folder: Path) -> None:
-    """Raise DeclarationError if something is in the way of a new folder of tables, or its path is unfit for them."""
+    """Also check that the path is one for tables."""
     if what := path_fault(folder.resolve()):
         raise DeclarationError(what, fix="name another folder")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -177,8 +175,8 @@ def check_new_or_empty(folder: Path) -> None:
 
 
 def kept_secret(file: Path, make: Callable[[], bytes]) -> bytes:
-    """Return the content of `file`, made on first use. Processes that start at once get the same."""
-    if file.exists() and not file.read_bytes().strip(b"\0"):  # lost in a power cut: anybody would know the secret
+    """Return the content of `file`, created on first use. Concurrent processes get the same."""
+    if file.exists() and not file.read_bytes().strip(b"\0"):  # lost in a power cut: the secret would be known
         file.unlink()
     if not file.exists():
         with NamedTemporaryFile(dir=file.parent) as new, suppress(FileExistsError):
@@ -191,10 +189,10 @@ def kept_secret(file: Path, make: Callable[[], bytes]) -> bytes:
 
 
 def generated_token(file: Path) -> str:
-    """Return the token in `file`, made on first use. Raises DeclarationError if others can read the file."""
+    """Return the token in `file`, created on first use. Raises DeclarationError if others can read the file."""
     token = kept_secret(file, lambda: secrets.token_urlsafe(32).encode()).decode().strip()
     if file.stat().st_mode & 0o077:
         raise DeclarationError(
-            "others can read the server's token", where=str(file), fix=f"rm {file}: the next start makes a new one"
+            "others can read the server's token", where=str(file), fix=f"rm {file}: the next start creates a new one"
         )
     return token

@@ -1,7 +1,7 @@
 """Jars that Spark needs for Delta: the pinned list `jars.txt`, and a folder with exactly its jars.
 
-Those of an object storage are on its own list, in a folder below that is named as its scheme. Each jar is checked
-against its SHA-256 before it is put where Spark finds it.
+The jars of an object storage are on its own list, in a subfolder named after its scheme. The SHA-256 of each jar is
+checked before Spark can find it.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ def unlisted(folder: Path, jars: Sequence[Jar]) -> list[str]:
 
 
 def are_in(folder: Path) -> bool:
-    """Return whether the listed jars exist by name; `lake setup` and doctor verify them."""
+    """Return whether the listed jars exist; `lake setup` and `lake doctor` verify them."""
     return all((folder / jar.file).is_file() for jar in listed())
 
 
 def storage_faults(folder: Path, kind: StorageAccess, *, verify: bool = False) -> list[str]:
-    """Return what is missing, or with `verify` wrong, of a storage's jars beside the Delta jars in `folder`."""
-    there, wanted = folder / kind.scheme, listed(kind.jars)
-    wrong = faults(there, wanted) if verify else [jar.file for jar in wanted if not (there / jar.file).is_file()]
+    """Return a fault if jars of a storage are missing or, with `verify`, wrong. `folder` has the Delta jars."""
+    own, wanted = folder / kind.scheme, listed(kind.jars)
+    wrong = faults(own, wanted) if verify else [jar.file for jar in wanted if not (own / jar.file).is_file()]
     return [f"of the jars for {kind.scheme} {len(wrong)} are missing or wrong, such as {wrong[0]}"] if wrong else []
 
 
 def storage_class_path(folder: Path, kind: StorageAccess) -> list[str]:
-    """Return a storage's jars beside the Delta jars in `folder`. Raises DeclarationError if one is missing."""
-    there = folder / kind.scheme
+    """Return a storage's jars. `folder` has the Delta jars. Raises DeclarationError if one is missing."""
+    own = folder / kind.scheme
     if missing := storage_faults(folder, kind):
-        raise DeclarationError(missing[0], where=str(there), fix=f"{FIX} --{kind.scheme} fetches and verifies them")
-    return [str(there / jar.file) for jar in listed(kind.jars)]
+        raise DeclarationError(missing[0], where=str(own), fix=f"{FIX} --{kind.scheme} fetches and verifies them")
+    return [str(own / jar.file) for jar in listed(kind.jars)]
 
 
 def provide(
@@ -78,13 +78,13 @@ def provide(
     source: Path | None = None,
     ivy_settings: Path | None = None,
 ) -> int:
-    """Put the jars listed in `file` into `folder`. Return the number of jars put, 0 if all were in place.
+    """Install the jars listed in `file` in `folder`. Return their number, 0 if all were in place.
 
     They are copied from the folder `source`, else fetched by Ivy's own settings or the file `ivy_settings`. Jars of an
-    earlier list are deleted; other files in the folder stay. Only verified jars replace anything.
+    earlier list are deleted; other files in the folder stay. Nothing is replaced before all jars are verified.
 
     Raises DeclarationError if a named file is missing, Unavailable if the jars cannot be fetched or written, LakeError
-    if one is not the listed one or the folder has others.
+    for a jar of other content, or one that is not on the list.
     """
     jars = listed(file)
     if not faults(folder, jars):
@@ -106,7 +106,7 @@ def provide(
         raise full(error) or kind(
             f"the jars cannot be written: {error.strerror}",
             where=str(folder),
-            fix="allow this user to write there, or set `jars` in [tool.lake] to another folder",
+            fix="allow this user to write own, or set `jars` in [tool.lake] to another folder",
         ) from error
     _check_unlisted(folder, jars)
     return len(wanted)
@@ -126,20 +126,20 @@ def _verify(jars: Sequence[Jar], fetched: Path, where: str) -> None:
         raise LakeError(
             f"not the jars that are listed, none was put in place: {'; '.join(wrong)}",
             where=where,
-            fix="fetch them from another place: --from DIR, or --ivy-settings FILE",
+            fix="fetch them from elsewhere: --from DIR, or --ivy-settings FILE",
         )
 
 
 def _replace(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> None:
-    """Move the fetched jars into `folder`, and delete those of its previous list that are not in `file` any more."""
-    before = folder / LIST.name
-    old = listed(before) if before.is_file() else []
+    """Move the fetched jars into `folder`, and delete those of its previous list that are not in `file`."""
+    previous = folder / LIST.name
+    old = listed(previous) if previous.is_file() else []
     for jar in jars:
         (fetched / jar.file).replace(folder / jar.file)
     for jar in set(old) - set(listed(file)):
         (folder / jar.file).unlink(missing_ok=True)
     shutil.copyfile(file, fetched / LIST.name)
-    (fetched / LIST.name).replace(before)
+    (fetched / LIST.name).replace(previous)
 
 
 def _copy(jars: Sequence[Jar], source: Path, folder: Path) -> None:
@@ -179,7 +179,7 @@ def _reason(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     unresolved = [line for line in lines if re.match(r":: \S+#\S+;\S+: ", line)]
     causes = unresolved or [line for line in lines if "Exception" in line or "Error" in line]
-    return (causes or lines or ["Ivy says nothing"])[0].lstrip(": ")
+    return (causes or lines or ["Ivy reports no reason"])[0].lstrip(": ")
 
 
 def _missing_or_wrong(folder: Path, jars: Sequence[Jar]) -> list[str]:
@@ -207,7 +207,7 @@ def _ivy_module(jars: Sequence[Jar]) -> bytes:
 
 
 def java() -> str:
-    """Return the program that starts a JVM, as Spark's scripts choose it."""
+    """Return the Java that Spark's scripts would start."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin/java") if home else shutil.which("java") or "java"
 

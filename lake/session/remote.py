@@ -26,14 +26,14 @@ DETACHED: Final = {
     "spark.connect.execute.manager.detachedTimeout": "10s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
-"""Abandoned work is cancelled within half a minute; the default is five."""
+"""Cancel abandoned work within half a minute; the default is five minutes."""
 BINDING: Final = "spark.connect.grpc.binding.address"
 
 HOST: Final = "127.0.0.1"
 """Address on which servers of a project listen."""
 LOOPBACK: Final = frozenset({"localhost", HOST, "::1"})
-PATIENCE: Final = 5.0  # seconds until a server must take a connection
-RETRIES: Final = 6  # a lost server is given up after about four seconds
+CONNECT_SECONDS: Final = 5.0
+RETRIES: Final = 6  # a lost server is is_set up after about four seconds
 START: Final = "start the server (`lake serve connect`) and try again, or unset SPARK_REMOTE (or spark.remote)"
 
 
@@ -43,7 +43,7 @@ def server(settings: Settings) -> str:
 
 
 def is_local(settings: Settings) -> bool:
-    """Return whether an embedded session runs in its own JVM alone."""
+    """Return whether an embedded session runs in one JVM."""
     return f"{settings.spark.master}[".startswith("local[")
 
 
@@ -58,7 +58,6 @@ def is_here(settings: Settings) -> bool:
 
 
 def binding_conf(port: int) -> dict[str, str]:
-    """Return the settings by which a server listens on `port` of loopback."""
     return {BINDING: HOST, "spark.connect.grpc.binding.port": str(port)}
 
 
@@ -72,7 +71,7 @@ def connected(settings: Settings, address: str) -> SparkSession:
     host, port = _endpoint(address)
     _load_token(settings, address, host, port)
     try:
-        socket.create_connection((host, port), timeout=PATIENCE).close()
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
     except OSError as error:
         raise Unavailable(
             f"no Spark Connect server responds: {error.strerror or error}", where=shown(address), fix=START
@@ -109,22 +108,22 @@ def _endpoint(address: str) -> tuple[str, int]:
 
 def is_listening(host: str, port: int) -> bool:
     with suppress(OSError):
-        socket.create_connection((host, port), timeout=PATIENCE).close()
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
         return True
     return False
 
 
 def _load_token(settings: Settings, address: str, host: str, port: int) -> None:
-    """For a server on this machine, set the token that `lake serve connect` has stored, unless another is given.
+    """For a server on this machine, set the token that `lake serve connect` has stored, unless there is one.
 
-    Raises DeclarationError for a host that Spark sends no token to: without TLS every name but `localhost`.
+    Raises DeclarationError for a host to which Spark sends no token: without TLS every name but `localhost`.
     """
-    given = TOKEN in os.environ or ";token=" in address
+    is_set = TOKEN in os.environ or ";token=" in address
     file = token_file(settings)
-    if not given and host in LOOPBACK and file.exists():
+    if not is_set and host in LOOPBACK and file.exists():
         os.environ[TOKEN] = file.read_text().strip()
-        given = True
-    if given and host in LOOPBACK - {"localhost"} and "use_ssl=true" not in address:
+        is_set = True
+    if is_set and host in LOOPBACK - {"localhost"} and "use_ssl=true" not in address:
         raise DeclarationError(
             f"with a token the host must be localhost, found {host}",
             where="SPARK_REMOTE or spark.remote",

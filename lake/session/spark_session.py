@@ -1,4 +1,4 @@
-"""Spark session of this process: embedded, of a warm server, or of a named one; and what its errors mean."""
+"""Spark session of this process, embedded or of a warm or named server, and translation of its errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RUNTIME_CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.chunkBase64String.enabled": "true",
-    "spark.sql.variable.substitute": "false",  # ${env:…} in a name or a text would be this machine's environment
+    "spark.sql.variable.substitute": "false",  # ${env:…} in a name or text would be replaced by a variable
     "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
     # Landing files are listed one by one: from 33 on, Spark would look up each in its own task.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
@@ -45,20 +45,19 @@ RUNTIME_CONF = {
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }
 INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Settings of a session that interprets its plans instead of generating code for them."""
+"""Settings to interpret plans instead of generating code for them."""
 MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
-PARTS: Final = 32
-"""Minimum number of parts of files on a cluster. Its default depends on the cores available at the moment."""
+CLUSTER_PARTITIONS: Final = 32
+"""MIN_PARTITIONS on a cluster, whose default depends on the cores that happen to be available."""
 
-# Messages of a call if the server has forgotten the session, if the embedded JVM has ended, and of a query if its rows
-# were on the disk of a lost executor.
-FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")
-ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
-LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+# Signs in messages that the server lost the session, that the embedded JVM ended, and that an executor with rows did.
+SESSION_LOST: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")
+JVM_ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
+EXECUTOR_LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 NO_CONF: Final[Mapping[str, str]] = {}
-HANDED: Final = 32 << 20
-"""Bytes handed to the JVM between two garbage collections."""
+COLLECT_BYTES: Final = 32 << 20
+"""Bytes handed to the JVM before garbage is collected."""
 _ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 EXTENSIONS: Final = "spark.sql.extensions"
 CONNECT: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
@@ -71,14 +70,14 @@ def start(settings: Settings) -> SparkSession:
     The output of an embedded JVM goes to .lake/spark/driver.log. Raises DeclarationError if the jars are missing or a
     server refuses the token, and Unavailable if the session does not start; see `lake doctor`.
     """
-    of_executors = settings.spark.conf.get("spark.pyspark.python", "python3")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable if is_local(settings) else of_executors)
+    executor_python = settings.spark.conf.get("spark.pyspark.python", "python3")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable if is_local(settings) else executor_python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     address = remote.server(settings)
     if _Started.session is not None:
         return _session(settings, address)
-    own = "a warm server of Spark" if warm_server.is_wanted(settings) else f"Spark, {settings.spark.master}"
-    with step("start", f"Spark at {remote.shown(address)}" if address else own):
+    name = "a warm server of Spark" if warm_server.is_wanted(settings) else f"Spark, {settings.spark.master}"
+    with step("start", f"Spark at {remote.shown(address)}" if address else name):
         return _session(settings, address)
 
 
@@ -94,22 +93,20 @@ def _session(settings: Settings, address: str) -> SparkSession:
 
 
 def _min_partitions(settings: Settings, address: str) -> str:
-    """Return the minimum number of parts of files, the same while the session lasts.
+    """Return a number that is constant while the session lasts.
 
-    A batch is read twice if some of its records conflict, and the number of a record's part has to stay the same.
+    A batch is read twice if some of its records conflict, and the partition number of each record has to be the same.
     """
     master = re.fullmatch(r"local(?:\[(\d+|\*)[^]]*\])?", settings.spark.master)
-    parts = PARTS
+    count = CLUSTER_PARTITIONS
     if master and not address:
-        parts = (os.cpu_count() or 1) if master[1] == "*" else int(master[1] or 1)
-    return settings.spark.conf.get(MIN_PARTITIONS, str(parts))
+        count = (os.cpu_count() or 1) if master[1] == "*" else int(master[1] or 1)
+    return settings.spark.conf.get(MIN_PARTITIONS, str(count))
 
 
 class _Started:
-    """Session that `start` returned last, if any; `brief` if the process is expected to end soon."""
-
-    session: SparkSession | None = None
-    brief = False
+    session: SparkSession | None = None  # that `start` returned last
+    is_short_run = False
 
 
 def started() -> bool:
@@ -118,7 +115,7 @@ def started() -> bool:
 
 def expect_short_run() -> None:
     """Declare that this process ends soon: a JVM that it starts compiles without optimizing."""
-    _Started.brief = True
+    _Started.is_short_run = True
 
 
 @contextmanager
@@ -135,32 +132,30 @@ def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def interrupt() -> None:
-    """Cancel Spark's current work for this process, which a server would continue."""
+    """Cancel this process's work in Spark, which a server would continue."""
     if _Started.session is not None:
         with suppress(Exception):  # a lost session does no work
             _Started.session.interruptAll()
 
 
-class _Handed:
-    """Bytes handed to the JVM since `free_jvm_objects`."""
-
-    size = 0
+class _SinceCollection:
+    size = 0  # bytes handed to the JVM
 
 
 def hand_over(size: int) -> None:
-    """Count bytes of rows that are handed to the JVM, and free its memory after each HANDED of them."""
-    _Handed.size += size
-    if _Handed.size > HANDED:
+    """Count bytes of rows handed to the JVM, and free its memory after each COLLECT_BYTES."""
+    _SinceCollection.size += size
+    if _SinceCollection.size > COLLECT_BYTES:
         free_jvm_objects()
 
 
 def free_jvm_objects(*, keep: bool = False) -> None:
     """Let the JVM drop rows, plans, broadcasts and shuffles of DataFrames that no longer exist.
 
-    PySpark's handles of them are in reference cycles, which Python collects only after many new objects. With `keep`,
-    later calls skip the current objects: they take 0.02 s instead of 0.2 s.
+    PySpark's handles are in reference cycles, which Python collects only after many new objects. With `keep`, later
+    calls skip the current objects, and take 0.02 s instead of 0.2 s.
     """
-    _Handed.size = 0
+    _SinceCollection.size = 0
     gc.collect()
     if keep:
         gc.freeze()
@@ -175,10 +170,10 @@ def _silence_pyspark() -> None:
 
 
 def embedded(settings: Settings, more: Mapping[str, str] = NO_CONF, *, log: str = "driver.log") -> SparkSession:
-    """Return a session of a JVM that this process starts, with `more` settings; it ends with this process."""
+    """Start a JVM, which ends with this process, and return its session. `more` overrides settings."""
     from pyspark.sql import SparkSession
 
-    os.environ.pop("SPARK_REMOTE", None)  # empty, it would still turn PySpark to Connect
+    os.environ.pop("SPARK_REMOTE", None)  # even if empty, it turns PySpark to Connect
     if is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     file = file_modes.scratch(settings, "spark") / log
@@ -206,20 +201,20 @@ def embedded_server(settings: Settings, port: int, *, log: str) -> SparkSession:
 
 @contextmanager
 def _interrupts_handled_as_before() -> Iterator[None]:
-    """Keep this process's own handler of SIGINT, if it has one: PySpark's ends the command wherever it is."""
+    """Restore this process's own handler of SIGINT, if any: PySpark's ends the command at any point."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is not handler is not signal.default_int_handler:
+        if handler is not signal.default_int_handler and signal.getsignal(signal.SIGINT) is not handler:
             signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
 def submitted_with(settings: Settings, conf: Mapping[str, str]) -> Iterator[Path]:
-    """Give a JVM started in the block its settings by a file that only its owner can read.
+    """Pass settings, with their passwords, to a JVM started in the block by a file that only its owner can read.
 
-    PySpark would put them on its command line, which every user of the machine can list, with passwords in them.
+    PySpark would put them on its command line, which every user of the machine can list.
     """
     name, before = "PYSPARK_SUBMIT_ARGS", os.environ.get("PYSPARK_SUBMIT_ARGS")
     descriptor, path = tempfile.mkstemp(".properties", dir=file_modes.scratch(settings, "spark"))
@@ -241,7 +236,7 @@ def _property(text: str) -> str:
 
 @contextmanager
 def jvm_stderr_to(file: Path) -> Iterator[None]:
-    """Let a JVM started in the block inherit `file` as its standard error for its lifetime."""
+    """Let a JVM started in the block inherit `file` as its standard error."""
     ours, log = os.dup(2), os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     sys.stderr.flush()
     os.dup2(log, 2)
@@ -253,16 +248,16 @@ def jvm_stderr_to(file: Path) -> Iterator[None]:
         os.close(ours)
 
 
-# Hadoop calls chmod. If a JVM is killed while two of its threads start a process, two helpers of the JDK are left. Each
-# waits for a pipe that the other holds open, and keeps the JVM's sockets open: clients of the JVM wait forever.
-STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
+# Hadoop starts chmod. If a JVM is killed while two threads start a process, two helpers of the JDK are left: each waits
+# for a pipe that the other holds, and keeps the JVM's sockets open, so its clients wait forever.
+PROCESS_START: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 
-COMPILED_SOON: Final = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""Options of a JVM that ends soon: the second compiler takes a third of the CPU, and that does not pay off."""
+FAST_COMPILER: Final = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""Options of a JVM that ends soon: without the second compiler, which takes a third of the CPU."""
 
 
 def local_dirs(settings: Settings) -> list[Path]:
-    """Return the folders over which a session of this machine spreads what it spills."""
+    """Return the folders of spilled data of a session on this machine."""
     declared = settings.spark.conf.get("spark.local.dir", str(settings.path(".lake/spark/local")))
     return [Path(folder) for folder in os.environ.get("SPARK_LOCAL_DIRS", declared).split(",")]
 
@@ -270,9 +265,9 @@ def local_dirs(settings: Settings) -> list[Path]:
 def embedded_conf(settings: Settings) -> dict[str, str]:
     """Return the static settings of an embedded session or of this project's own server."""
     scratch = settings.path(".lake/spark")
-    compiled = COMPILED_SOON if _Started.brief and not warm_server.is_wanted(settings) else ""
+    compiled = FAST_COMPILER if _Started.is_short_run and not warm_server.is_wanted(settings) else ""
     derby = class_archive.quoted(f"-Dderby.system.home={scratch}")
-    options = f"-XX:+UseParallelGC{STARTING}{class_archive.java_options(settings.path(settings.jars))}{compiled}"
+    options = f"-XX:+UseParallelGC{PROCESS_START}{class_archive.java_options(settings.path(settings.jars))}{compiled}"
     storage = settings.object_storage
     return {
         "spark.app.name": "headwater",
@@ -283,7 +278,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "1000",
-        # Otherwise each call that makes a column asks the JVM four times more, to name the call in errors.
+        # Otherwise each call that creates a column asks the JVM four times more, to name the call in errors.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
@@ -299,7 +294,7 @@ def _local_conf(settings: Settings, scratch: Path) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Otherwise any user of the machine could read blocks from the driver. A local master makes the secret itself.
+        # Otherwise any user of the machine could read blocks from the driver. A local master generates the secret.
         "spark.authenticate": "true",
         # Hadoop's local file system sets file permissions by this and ignores the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
@@ -334,31 +329,31 @@ def class_path(settings: Settings) -> str:
 
 
 class Gone(Unavailable):
-    """Raised for a lost session."""
+    """Loss of the session."""
 
 
 def gone(error: BaseException) -> Gone | None:
-    """Return the Gone to raise if `error` means that the session is lost: its server or its JVM has ended."""
+    """Translate `error` if it means that the session is lost: its server or its JVM has ended."""
     if isinstance(error, Gone):
         return error
     message = f"{type(error).__name__} {error}"
     fix = "try again" if warm_server.is_joined() else remote.START
-    if remote.status(error) == "UNAVAILABLE" or any(sign in message for sign in FORGOTTEN):
+    if remote.status(error) == "UNAVAILABLE" or any(sign in message for sign in SESSION_LOST):
         return Gone("the Spark Connect server has ended or has dropped this session", fix=fix)
-    if any(sign in message for sign in ENDED) or (isinstance(error, Exception) and has_jvm_ended()):
+    if any(sign in message for sign in JVM_ENDED) or (isinstance(error, Exception) and has_jvm_ended()):
         return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log and try again")
     return None
 
 
 def lost(error: BaseException) -> Unavailable | None:
-    """Return `gone`; or the error to raise if an executor has ended with the data of a query."""
-    if LOST in str(error):
-        return Unavailable("an executor has ended that held rows of this command", fix="try again")
+    """Translate `error` if the session is lost, or an executor with data of a query."""
+    if EXECUTOR_LOST in str(error):
+        return Unavailable("an executor with rows of this command has ended", fix="try again")
     return gone(error)
 
 
 def has_jvm_ended() -> bool:
-    """Return whether an embedded session's JVM has ended: calls to it then fail by various errors."""
+    """Return whether an embedded session's JVM has ended; calls to it then raise various errors."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process = getattr(getattr(context, "_gateway", None), "proc", None)
     return process is not None and process.poll() is not None
@@ -367,26 +362,26 @@ def has_jvm_ended() -> bool:
 def raise_if_gone(error: BaseException) -> None:
     """Raise Unavailable if `error` means a lost session or a full disk, so that no job or file is blamed for it.
 
-    Raises `error` itself if DuckDB refuses what Spark may accept.
+    Raises `error` itself if it is Unsupported: Spark may accept what DuckDB rejects.
     """
     if isinstance(error, Unsupported):
         raise error
-    if missing := lost(error) or full(error):
-        raise missing from error
+    if unavailable := lost(error) or full(error):
+        raise unavailable from error
 
 
 _PREFIX: Final = re.compile(r"^(?:[A-Z][\w ]{0,40}? [Ee]rror: )+")
-_OF_WORKER: Final = re.compile(r"Python worker(?s:.*)Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
+_WORKER: Final = re.compile(r"Python worker(?s:.*)Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
 _BUG: Final = re.compile(r"[^.:]*\bkernel bug\b[^.]*\.?", re.I)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the message of `error` in one line: for a fault in the JVM or in a Python worker its own.
+    """Return the message of `error` in one line; of a fault in the JVM or a Python worker, the message of that fault.
 
     Prefixes and remarks that libraries add are removed.
     """
-    if of_worker := _OF_WORKER.findall(str(error)):
-        return str(of_worker[-1]).strip()
+    if worker_messages := _WORKER.findall(str(error)):
+        return str(worker_messages[-1]).strip()
     message, *others = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     if type(error).__name__ == "Py4JJavaError":
         message = next((line.removeprefix(":").strip() for line in others if line.startswith(":")), "") or message

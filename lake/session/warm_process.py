@@ -1,6 +1,6 @@
-"""Process of a warm server: an embedded session of Spark that also serves Spark Connect, on loopback.
+"""Process of a warm server: an embedded session of Spark that also serves Spark Connect on loopback.
 
-It is started by `warm_server.join`. Its JVM ends with it, however it ends: the JVM reads from a pipe of this process.
+`warm_server.join` starts it. The JVM reads from a pipe of this process, so it ends with it even if that is killed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from lake.session.remote import HOST, TOKEN, token_file
 from lake.session.spark_session import embedded_server, has_jvm_ended
 from lake.session.warm_server import LOG, WarmServer, has_clients, locked, recorded
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 
 
 def main(project: Path, record: Path) -> None:
-    """Serve `project` until a signal, or until no client was there for the time of the setting `keep_warm`."""
+    """Serve `project` until a signal, or until it had no client for the time of the setting `keep_warm`."""
     settings, ending = load_settings(project), Event()
     file_modes.begin(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -41,7 +41,7 @@ def main(project: Path, record: Path) -> None:
     clients = Clients(record, settings.spark.keep_warm.total_seconds())
     clients.announce(WarmServer(os.getpid(), port))
     try:
-        while not ending.wait(LOOK_SECONDS) and not has_jvm_ended() and not clients.end_if_unused():
+        while not ending.wait(CHECK_SECONDS) and not has_jvm_ended() and not clients.end_if_unused():
             pass
     finally:
         clients.withdraw()
@@ -49,12 +49,12 @@ def main(project: Path, record: Path) -> None:
 
 @dataclass
 class Clients:
-    """Commands that use this server, seen by locks of its `record`; `seconds` is the longest time without one."""
+    """Clients of this server, which lock its `record`; `seconds` is the longest time without one."""
 
     record: Path
     seconds: float
-    joined: float = 0.0
-    seen: float = field(default_factory=time.monotonic)
+    joined_at: float = 0.0
+    seen_at: float = field(default_factory=time.monotonic)
 
     def announce(self, server: WarmServer) -> None:
         new = self.record.with_suffix(".new")
@@ -62,15 +62,15 @@ class Clients:
         new.replace(self.record)
 
     def end_if_unused(self) -> bool:
-        """Return whether the server is to end; delete its record if it is unused, so that none joins."""
+        """Return whether the server has to end. If it is unused, delete its record, so that no client joins."""
         with locked(self.record.parent):
             if not self._is_own():
                 return True
-            joined = self.record.stat().st_mtime
-            if has_clients(self.record) or joined != self.joined:
-                self.joined, self.seen = joined, time.monotonic()
+            joined_at = self.record.stat().st_mtime
+            if has_clients(self.record) or joined_at != self.joined_at:
+                self.joined_at, self.seen_at = joined_at, time.monotonic()
                 return False
-            if time.monotonic() - self.seen < self.seconds:
+            if time.monotonic() - self.seen_at < self.seconds:
                 return False
             self.record.unlink()
             return True
@@ -81,8 +81,8 @@ class Clients:
                 self.record.unlink()
 
     def _is_own(self) -> bool:
-        found = recorded(self.record)
-        return found is not None and found.pid == os.getpid()
+        server = recorded(self.record)
+        return server is not None and server.pid == os.getpid()
 
 
 if __name__ == "__main__":

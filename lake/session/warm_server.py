@@ -1,7 +1,7 @@
-"""Warm server of Spark: one for the commands of a project and user, started on demand, ended by itself when unused.
+"""Warm server of Spark: shared by the commands of a project and user, started on demand, ends itself when unused.
 
-A command locks the server's record while it lives, so the server knows whether it has clients, even if one is killed.
-Servers are found, started and ended under one lock. Lock, records and log are files of `.lake/spark`.
+A command locks the server's record until it ends or is killed, so the server knows whether it has clients. Servers are
+looked up, started and ended under one lock. Lock, records and log are files in `.lake/spark`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lake.session import file_modes
 from lake.session.remote import TOKEN, is_listening, is_local, server, token_file
 
 CONTAINER: Final = "LAKE_CONTAINER"
-"""Environment variable, `yes` or `no`, instead of the test for a container."""
+"""Environment variable, `yes` or `no`, that overrides the test for a container."""
 LOG: Final = "warm.log"
-SIGNS: Final = ("/.dockerenv", "/run/.containerenv")
-ENVIRONMENT: Final = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "JAVA_", "JDK_", "PYSPARK_", "PYTHONPATH", "SPARK_", "TZ")
-"""Beginnings of the variables that Spark, its JVM and its workers depend on."""
-OF_SESSIONS: Final = (
+CONTAINER_FILES: Final = ("/.dockerenv", "/run/.containerenv")
+PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "JAVA_", "JDK_", "PYSPARK_", "PYTHONPATH", "SPARK_", "TZ")
+"""Prefixes of variables that affect Spark, its JVM and its workers."""
+SESSION_VARIABLES: Final = (
     {TOKEN, "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}
     | {"SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_IP", "SPARK_REMOTE"}
 )  # fmt: skip
@@ -41,8 +41,6 @@ OF_SESSIONS: Final = (
 
 @dataclass(frozen=True)
 class WarmServer:
-    """Server of the process `pid` on `port` of loopback."""
-
     pid: int
     port: int
 
@@ -54,43 +52,41 @@ def is_wanted(settings: Settings) -> bool:
 
 
 def uses_server(settings: Settings) -> bool:
-    """Return whether sessions are of Spark Connect: of a server that is named, or of a warm one."""
+    """Return whether sessions are of a Spark Connect server, named or warm."""
     return bool(server(settings)) or is_wanted(settings)
 
 
 def _is_container() -> bool:
-    found = "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(sign).exists() for sign in SIGNS)
-    return os.environ.get(CONTAINER, "yes" if found else "no") != "no"
+    is_container = "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(file).exists() for file in CONTAINER_FILES)
+    return os.environ.get(CONTAINER, "yes" if is_container else "no") != "no"
 
 
 def join(settings: Settings, conf: Mapping[str, str]) -> str:
-    """Return address and token of the server for `conf` and this environment. Start it if there is none.
+    """Return address and token of the server for `conf` and this environment. Start one if there is none.
 
-    The server keeps running while this process lives. Raises Unavailable if it does not start.
+    It runs at least until this process ends. Raises Unavailable if it does not start.
     """
     folder = file_modes.scratch(settings, "spark")
     record = folder / f"warm-{_digest(conf)}.json"
     with locked(folder):
-        found = _listening(record)
-        if found is None:
+        running = _listening(record)
+        if running is None:
             _end_unused(folder)
-            found = _started(settings, record)
-        _Joined.hold(record)
-    return f"sc://localhost:{found.port}/;token={token_file(settings).read_text('utf-8').strip()}"
+            running = _start(settings, record)
+        _JoinedRecord.lock(record)
+    return f"sc://localhost:{running.port}/;token={token_file(settings).read_text('utf-8').strip()}"
 
 
-class _Joined:
-    """Locked record of the server that this process uses."""
-
-    descriptor: int | None = None
+class _JoinedRecord:
+    descriptor: int | None = None  # of the record of the server that this process uses
 
     @classmethod
-    def hold(cls, record: Path) -> None:
+    def lock(cls, record: Path) -> None:
         if cls.descriptor is not None:
             os.close(cls.descriptor)
         cls.descriptor = os.open(record, os.O_RDONLY)
         fcntl.flock(cls.descriptor, fcntl.LOCK_SH)
-        os.utime(record)  # so that the server knows of a command that came and went between two looks
+        os.utime(record)  # lets the server see a command that ends before its next check
 
 
 @contextmanager
@@ -104,7 +100,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_joined() -> bool:
-    return _Joined.descriptor is not None
+    return _JoinedRecord.descriptor is not None
 
 
 def has_clients(record: Path) -> bool:
@@ -117,19 +113,18 @@ def has_clients(record: Path) -> bool:
 
 
 def describe_servers(settings: Settings) -> list[str]:
-    """Describe each warm server of the project: its process, and whether commands use it."""
     return [
-        f"pid {found.pid} on port {found.port}, {'in use' if has_clients(record) else 'unused'}"
+        f"pid {running.pid} on port {running.port}, {'in use' if has_clients(record) else 'unused'}"
         for record in settings.path(".lake/spark").glob("warm-*.json")
-        if (found := _listening(record))
+        if (running := _listening(record))
     ]
 
 
 def _listening(record: Path) -> WarmServer | None:
     with suppress(OSError):
-        if (found := recorded(record)) and is_listening("localhost", found.port):
-            os.kill(found.pid, 0)
-            return found
+        if (running := recorded(record)) and is_listening("localhost", running.port):
+            os.kill(running.pid, 0)
+            return running
     return None
 
 
@@ -142,25 +137,25 @@ def recorded(record: Path) -> WarmServer | None:
 def _end_unused(folder: Path) -> None:
     """End the servers of other environments, and delete the records of those that were killed."""
     for record in folder.glob("warm-*.json"):
-        found = _listening(record)
-        if found is None or not has_clients(record):
+        running = _listening(record)
+        if running is None or not has_clients(record):
             record.unlink()
-            if found:
-                os.kill(found.pid, signal.SIGTERM)
+            if running:
+                os.kill(running.pid, signal.SIGTERM)
 
 
-def _started(settings: Settings, record: Path) -> WarmServer:
+def _start(settings: Settings, record: Path) -> WarmServer:
     log = record.with_name(LOG)
     command = [sys.executable, "-P", "-m", "lake.session.warm_process", str(settings.project), str(record)]
-    environment = {name: value for name, value in os.environ.items() if name not in OF_SESSIONS}
+    environment = {name: value for name, value in os.environ.items() if name not in SESSION_VARIABLES}
     with log.open("ab") as out:
         process = subprocess.Popen(
             command, cwd=settings.project, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             start_new_session=True,
         )  # fmt: skip
     while process.poll() is None:
-        if (found := recorded(record)) and found.pid == process.pid:  # another may have been left by a killed command
-            return found
+        if (running := recorded(record)) and running.pid == process.pid:  # not a record that a killed command left
+            return running
         time.sleep(0.05)
     lines = log.read_text("utf-8", "replace").strip().splitlines() or ["no message"]
     raise Unavailable(
@@ -171,8 +166,8 @@ def _started(settings: Settings, record: Path) -> WarmServer:
 
 
 def _digest(conf: Mapping[str, str]) -> str:
-    """Return the digest of what a server depends on: versions, Python, settings and environment."""
-    environment = {n: v for n, v in os.environ.items() if n.startswith(ENVIRONMENT) and n not in OF_SESSIONS}
+    """Return the digest of all that a server depends on: versions, Python, settings and environment."""
+    environment = {n: v for n, v in os.environ.items() if n.startswith(PREFIXES) and n not in SESSION_VARIABLES}
     versions = [version(package) for package in ("headwater", "pyspark")]
     parts = [versions, sys.executable, sorted(conf.items()), sorted(environment.items())]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

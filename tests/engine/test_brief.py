@@ -90,11 +90,11 @@ def test_short_run_announces_itself_before_its_session_starts(
 
 
 def test_short_run_sets_compiler_options_of_the_jvm(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session._Started, "brief", False)
+    monkeypatch.setattr(session._Started, "is_short_run", False)
     options = "spark.driver.extraJavaOptions"
     usual = session.embedded_conf(project)[options]
     session.expect_short_run()
-    assert session.embedded_conf(project)[options] == usual + session.COMPILED_SOON
+    assert session.embedded_conf(project)[options] == usual + session.FAST_COMPILER
 
 
 def spark_interprets(spark: SparkSession) -> bool:

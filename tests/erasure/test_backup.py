@@ -139,7 +139,7 @@ def test_backup_rejects_a_folder_in_use_and_a_missing_key_store(shop: Project, t
     for folder, keys, what in (
         (tmp_path / "taken", None, "not empty"),
         (tmp_path / "taken/mine", None, "not a folder"),
-        (shop.settings.warehouse_path / "copy", None, "cannot be within the warehouse"),
+        (shop.settings.warehouse_path / "copy", None, "cannot be in the warehouse"),
         (tmp_path / "copy", tmp_path / "keys.sqlite", "there is no key store"),
     ):
         with pytest.raises(DeclarationError, match=what):

@@ -19,7 +19,7 @@ from lake.ingest.delivery import FileDelivery
 from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.records.reader import RecordReader
-from lake.session.spark_session import MIN_PARTITIONS, PARTS, _min_partitions
+from lake.session.spark_session import CLUSTER_PARTITIONS, MIN_PARTITIONS, _min_partitions
 from lake.store import quarantine
 from lake.store.log import Log
 from tests import shop
@@ -135,7 +135,7 @@ def test_files_are_divided_by_the_session_and_not_by_cores_of_a_cluster(tmp_path
 
     assert (parts("local"), parts("local[3]"), parts("local[4,2]")) == ("1", "3", "4")
     assert int(parts("local[*]")) > 0
-    assert {parts("spark://host:7077"), parts("yarn"), parts("local[2]", "sc://host")} == {str(PARTS)}
+    assert {parts("spark://host:7077"), parts("yarn"), parts("local[2]", "sc://host")} == {str(CLUSTER_PARTITIONS)}
     assert parts("yarn", **{MIN_PARTITIONS: "200"}) == "200"
 
 

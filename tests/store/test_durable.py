@@ -30,7 +30,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(path.name)
 
     monkeypatch.setattr(file_modes, "_flush", noted)
-    monkeypatch.setattr(file_modes, "THREADS", 1)
+    monkeypatch.setattr(file_modes, "FLUSH_THREADS", 1)
     return names
 
 

@@ -122,7 +122,7 @@ def test_row_group_above_the_memory_limit_is_not_called_damaged(
 ) -> None:
     table = Address(str(tmp_path / "t"))
     write_deltalake(table.url, texts(1))
-    monkeypatch.setattr(duck, "_BOUNDS", {"memory_limit": "16MB", "max_temp_directory_size": "0B"})
+    monkeypatch.setattr(duck, "_LIMITS", {"memory_limit": "16MB", "max_temp_directory_size": "0B"})
     duckdb_tables._database.cache_clear()
     try:
         with pytest.raises(duckdb.OutOfMemoryException) as caught:

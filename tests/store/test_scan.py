@@ -14,7 +14,7 @@ from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import DataFrame, SparkSession
 
 from lake import cost
-from lake.session.spark_session import HANDED, free_jvm_objects, hand_over
+from lake.session.spark_session import COLLECT_BYTES, free_jvm_objects, hand_over
 from lake.store import delta_writer
 from lake.store.duckdb_tables import connection
 from lake.store.scan import Scan, spooled, to_arrow, to_frame
@@ -31,7 +31,7 @@ def test_hand_over_releases_jvm_objects_that_python_needs_no_more(spark: SparkSe
         assert len(ThreadSafeFinalizer.finalizers) > held
         hand_over(1)
         assert len(ThreadSafeFinalizer.finalizers) > held
-        hand_over(HANDED)
+        hand_over(COLLECT_BYTES)
         assert len(ThreadSafeFinalizer.finalizers) <= held
     finally:
         gc.enable()
