@@ -610,7 +610,7 @@ def test_purge_waits_for_running_readers(shop: Lakehouse, monkeypatch: pytest.Mo
     assert erasures.purged(shop.settings) == done.number
 
 
-VALUES: Final = {
+VALUES: Final[dict[str, list[Any]]] = {
     "string": ["Jörg", "a;b", " x ", "\U0001f600", ""],
     "int": [0, -7, 2147483647, 1000, 1],
     "long": [2**53 + 1, -(2**63), 2**63 - 1, 0, 1],

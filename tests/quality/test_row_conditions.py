@@ -23,11 +23,11 @@ from lake.quality.gate import judge_frame
 from lake.quality.gx import (
     ExpectationResult,
     build_judges,
+    import_library,
     is_clearly_met,
     is_met_by_metrics,
     judge,
     judge_rows,
-    prepare,
     row_result,
 )
 from lake.quality.row_conditions import ROW_CONDITIONS, expectation_columns
@@ -168,7 +168,7 @@ def test_expectation_type_has_exactly_one_rule() -> None:
 
 
 def test_metrics_equal_those_of_great_expectations() -> None:
-    prepare()
+    import_library()
     import great_expectations.expectations as gxe
 
     for type_, names in JUDGED_BY.items():
