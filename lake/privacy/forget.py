@@ -223,7 +223,7 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None
     same = "t._batch = s._batch AND t._number = s._number"
     with delta_writer.changing(path) as (table, properties):
         options: dict[str, Any] = {
-            "writer_properties": delta_writer.row_group_properties(table),
+            "writer_properties": delta_writer.writer_properties(table),
             "commit_properties": properties,
         }
         if records is None:

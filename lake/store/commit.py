@@ -132,7 +132,7 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
                 _condition(diff, identity),
                 source_alias="s",
                 target_alias="t",
-                writer_properties=delta_writer.row_group_properties(current),
+                writer_properties=delta_writer.writer_properties(current),
                 commit_properties=properties,
                 streamed_exec=False,
             )
@@ -173,7 +173,7 @@ def _rewrite(table: Table, diff: pa.Table, identity: Sequence[str], position: Po
         schema = arrow_schema(current)
         with Scan(table.path, staging.version).files_having(keys, CHANGE) as (files, stored):
             reader = pa.RecordBatchReader.from_batches(schema, rows(stored, schema))
-            how: dict[str, Any] = {"writer_properties": delta_writer.row_group_properties(current), "mode": "append"}
+            how: dict[str, Any] = {"writer_properties": delta_writer.writer_properties(current), "mode": "append"}
             write_deltalake(staging.path.url, reader, storage_options=staging.path.storage.options, **how)
         gone = remove_actions(current, [file.removeprefix(f"{table.path}/") for file in files], changes=True)
     changed = pa.Table.from_batches(before, stored.schema)
@@ -192,7 +192,7 @@ def _typed(rows: pa.Table, schema: pa.Schema, update: str) -> pa.Table:
 def _put_feed(staging: StagingTable, rows: pa.Table) -> Action:
     folder, content = staging.path / "_change_data", pa.BufferOutputStream()
     folder.storage.make_folder(folder.url)
-    pq.write_table(rows, content)
+    pq.write_table(rows, content, write_statistics=False)
     size = content.tell()
     (folder / FEED_FILE).put_if_absent(content.getvalue().to_pybytes())
     path = f"{staging.path.name}/{folder.name}/{FEED_FILE}"

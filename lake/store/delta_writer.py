@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from arro3.core import Table
-from deltalake import CommitProperties, DeltaTable, Schema, WriterProperties, write_deltalake
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, Schema, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from lake import cost
@@ -33,6 +33,7 @@ Beaten = CommitFailedError
 LOOKED_BACK: Final = 100
 CHECKPOINT_EVERY: Final = 20
 """Commits between checkpoints: opening a table reads every commit since the last one, 0.4 ms each."""
+STATISTICS, NO_STATISTICS = ColumnProperties(statistics_enabled="PAGE"), ColumnProperties(statistics_enabled="NONE")
 NEAR: Final = (datetime(1677, 9, 22, tzinfo=UTC), datetime(2262, 4, 11, tzinfo=UTC))
 KEEP_LOGS: Final[Mapping[str, str | None]] = {
     "delta.checkpointInterval": f"{CHECKPOINT_EVERY}",
@@ -67,7 +68,7 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, 
     not just before `position`.
     """
     how = {"mode": "append", "commit_properties": position.commit_properties, **how}
-    how["writer_properties"] = _row_groups(rows.num_rows, rows.nbytes)
+    how["writer_properties"] = _properties(rows.schema, rows.num_rows, rows.nbytes)
     if isinstance(to, DeltaTable):
         write_deltalake(to, rows, **how)
     else:
@@ -96,14 +97,15 @@ def set_truncated_aside(path: Address) -> None:
         truncated_commit.set_aside(path, version, empty=is_first)
 
 
-def row_group_properties(
+def writer_properties(
     table: DeltaTable, compression: str = "SNAPPY", level: int | None = None
 ) -> WriterProperties | None:
-    """Return the properties by which deltalake rewrites rows of `table` in row groups of ROW_GROUP bytes.
+    """Return the properties by which deltalake rewrites rows of `table`, None if its own are right.
 
-    None if all rows fit one group.
+    Row groups have at most ROW_GROUP bytes. Floats get no statistics: these would leave NaN out, and readers, Spark
+    among them, skip files and row groups by them.
     """
-    return _row_groups(*rows_and_bytes(table), compression, level)
+    return _properties(table.schema(), *rows_and_bytes(table), compression, level)
 
 
 def rows_and_bytes(table: TableState) -> tuple[int, int]:
@@ -115,23 +117,44 @@ def rows_and_bytes(table: TableState) -> tuple[int, int]:
     return rows, size
 
 
-def _row_groups(rows: int, size: int, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
-    if size <= cost.ROW_GROUP:
+def _properties(
+    schema: Any, rows: int, size: int, compression: str = "SNAPPY", level: int | None = None
+) -> WriterProperties | None:
+    how = _statistics(schema)
+    if size > cost.ROW_GROUP:
+        how["max_row_group_size"] = max(1, cost.ROW_GROUP * rows // size)
+        how["dictionary_page_size_limit"] = cost.DICTIONARY
+    if not how:
         return None
-    most = max(1, cost.ROW_GROUP * rows // size)
-    return WriterProperties(
-        max_row_group_size=most,
-        dictionary_page_size_limit=cost.DICTIONARY,
-        compression=compression,  # type: ignore[arg-type]  # without it, compression is off
-        compression_level=level,
-    )
+    # Without a compression, it is off.
+    return WriterProperties(compression=compression, compression_level=level, **how)  # type: ignore[arg-type]
+
+
+def _statistics(schema: Any) -> dict[str, Any]:
+    """Return properties that leave out the statistics of floats. Members cannot be named, only all but some columns."""
+    import pyarrow as pa
+
+    fields = pa.schema(schema)
+    floats = [field.name for field in fields if pa.types.is_floating(field.type)]
+    if any(pa.types.is_nested(field.type) and has_float(field.type) for field in fields):
+        others = [f.name for f in fields if not (pa.types.is_nested(f.type) or pa.types.is_floating(f.type))]
+        return {"default_column_properties": NO_STATISTICS, "column_properties": dict.fromkeys(others, STATISTICS)}
+    return {"column_properties": dict.fromkeys(floats, NO_STATISTICS)} if floats else {}
+
+
+def has_float(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_nested(kind):
+        return any(has_float(kind.field(number).type) for number in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
 
 
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
     """Append `rows` in one commit without a position, in one attempt. Raises as `read_back` does."""
     writer = new_writer()
     how |= {"commit_properties": CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)}
-    how |= {"mode": "append", "writer_properties": _row_groups(rows.num_rows, rows.nbytes)}
+    how |= {"mode": "append", "writer_properties": _properties(rows.schema, rows.num_rows, rows.nbytes)}
     with read_back(path, writer):
         _write(path, rows, how)
 

@@ -86,7 +86,7 @@ def test_files_have_small_row_groups_when_written_and_compacted(
     [again] = groups(table)
     with delta_writer.changing(table, TWICE[1].again()) as (current, properties):
         how: dict[str, Any] = {
-            "writer_properties": delta_writer.row_group_properties(current),
+            "writer_properties": delta_writer.writer_properties(current),
             "commit_properties": properties,
         }
         current.merge(rows.slice(0, 1), "t.n = s.n AND t.text = s.text", "s", "t", **how).when_matched_update(

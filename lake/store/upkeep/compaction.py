@@ -117,7 +117,7 @@ def compact_table(
     with delta_writer.changing(path, again) as (table, properties):
         how: dict[str, Any] = {
             "target_size": target,
-            "writer_properties": delta_writer.row_group_properties(table, "ZSTD", 4),  # delta-rs's default
+            "writer_properties": delta_writer.writer_properties(table, "ZSTD", 4),  # delta-rs's default
             "commit_properties": properties,
         }
         if by:
