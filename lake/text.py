@@ -247,6 +247,15 @@ def check_column_names(names: Iterable[str]) -> None:
         )
 
 
+def parquet_rows(files: Iterable[str], *options: str) -> str:
+    """Return DuckDB's SQL of the rows of Parquet files; a column that some lack is null in them.
+
+    Statistics of floats leave NaN out; without `can_have_nan`, DuckDB concludes from them that no row has one.
+    """
+    how = ("union_by_name = true", "hive_partitioning = false", "can_have_nan = true", *options)
+    return f"read_parquet([{', '.join(map(literal, files))}], {', '.join(how)})"
+
+
 def has_password(address: str) -> bool:
     return bool(LOGIN.search(address) or OPTION.search(address))
 

@@ -31,7 +31,7 @@ from lake.ingest.event_columns import FACTS
 from lake.ingest.field_encryption import BLANKED, blanked_sql, extra_columns_sql, with_subject_keys
 from lake.ingest.horizon import Horizon
 from lake.kinds.columns import with_one_zero
-from lake.store.log_head import LogHead
+from lake.store.log_head import LogHead, greatest
 from lake.store.log_rows import BROADCAST, REFUSAL
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"
@@ -128,7 +128,7 @@ class Batch:
     def watermark(self) -> datetime | None:
         if self.horizon is not None:
             return self.horizon.at
-        return horizon.greatest(self._latest, self.head.latest)
+        return greatest(self._latest, self.head.latest)
 
     @cached_property
     def _latest(self) -> datetime | None:
@@ -151,7 +151,7 @@ class Batch:
         punctuated = (
             horizon.latest_times(self.parsed.where(horizon.PUNCTUATED), declared) if declared.punctuation else {}
         )
-        return before.after(times, punctuated, horizon.greatest(self._latest, *punctuated.values()), self.now)
+        return before.after(times, punctuated, greatest(self._latest, *punctuated.values()), self.now)
 
     @cached_property
     def punctuated_runs(self) -> list[list[Any]]:

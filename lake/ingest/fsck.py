@@ -14,12 +14,12 @@ from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
 from lake.ingest.delivery import Closing
 from lake.ingest.files import mark_of
 from lake.ingest.gap_detection import field_text_sql
-from lake.ingest.horizon import Horizon, greatest
+from lake.ingest.horizon import Horizon
 from lake.sources.describe import describe
 from lake.store import archive_tier, delta, duckdb_tables, quarantine, voids
 from lake.store.archive_tier import ArchivedPart
 from lake.store.log import Log
-from lake.store.log_head import LogHead
+from lake.store.log_head import LogHead, greatest
 from lake.store.log_rows import REFUSAL
 from lake.store.proof import chain
 from lake.store.recovery import lost_batches

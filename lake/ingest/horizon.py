@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts.contract import Contract, Producers
 from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
-from lake.store.log_head import LogHead
+from lake.store.log_head import LogHead, greatest
 from lake.store.scan import to_frame
 from lake.text import EPOCH, MICROSECOND, SPARK, quoted
 
@@ -116,10 +116,6 @@ class Horizon:
 
 def _least(producers: Mapping[str, Producer]) -> datetime | None:
     return min((producer.latest for producer in producers.values()), default=None)
-
-
-def greatest(*times: datetime | None) -> datetime | None:
-    return max((time for time in times if time is not None), default=None)
 
 
 def _micros(at: datetime) -> int:

@@ -23,10 +23,10 @@ from lake.config import Settings
 from lake.errors import LakeError
 from lake.read.query import QueryResult, run_query
 from lake.session import file_modes
-from lake.session.duck import connect, parquet_rows
+from lake.session.duck import connect
 from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
-from lake.text import literal, quoted
+from lake.text import literal, parquet_rows, quoted
 
 if TYPE_CHECKING:
     from lake.read.relation import SystemRelation

@@ -25,14 +25,13 @@ from lake.errors import Unavailable
 from lake.read.locked_database import connect_spilling, select
 from lake.read.sql import EditionReader
 from lake.session import file_modes
-from lake.session.duck import parquet_rows
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
 from lake.store.storage import Address
 from lake.store.temporary_files import delete_files, modified_at
 from lake.store.warehouse import Warehouse
-from lake.text import literal
+from lake.text import literal, parquet_rows
 
 FILE_BYTES: Final = 256 << 20
 

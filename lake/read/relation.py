@@ -10,11 +10,10 @@ from typing import Final
 import duckdb
 
 from lake.errors import StorageError
-from lake.session.duck import parquet_rows
 from lake.store import delta
 from lake.store.snapshot import Column
 from lake.store.storage import Address
-from lake.text import literal, quoted
+from lake.text import literal, parquet_rows, quoted
 
 FILE: Final = "_file"
 

@@ -2,7 +2,7 @@
 encoding" and "Logical types").
 
 Connect's names of Debezium times ("connect.name") count as logical types. A string that is not UTF-8 becomes NotText,
-and a date beyond Python's calendar a text. No field accepts these, so only their record is rejected.
+and a date outside the years 1 to 9999 OutsideCalendar. No field accepts these, so only their record is rejected.
 """
 
 from __future__ import annotations

@@ -28,6 +28,12 @@ class JsonNumber(str):
     __slots__ = ()
 
 
+class OutsideCalendar(str):
+    """Text of a date or time outside the years 1 to 9999, or of a time beyond a day. No field accepts it."""
+
+    __slots__ = ()
+
+
 RawValue: TypeAlias = (
     "str | int | float | bool | bytes | Decimal | date | datetime | time | list[RawValue] | dict[str, RawValue]"
     " | msgspec.UnsetType | None"

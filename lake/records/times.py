@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from lake.contracts.literals import DAY, FARTHEST
 from lake.contracts.written_form import EPOCHS, PARTS, ZONES, TextForm
 from lake.records.numbers import exact
-from lake.records.raw_values import Memo, RawValue
+from lake.records.raw_values import Memo, OutsideCalendar, RawValue
 
 EPOCH: Final = datetime(1970, 1, 1)
 _OFFSET: Final = r"[+-][0-9]{2}(?:[0-9]{2}|:[0-9]{2}(?::[0-9]{2})?)?"
@@ -80,23 +80,21 @@ def from_count(count: Decimal | int, unit: str) -> datetime | None:
         return None
 
 
-def day_from_count(count: int) -> date | str:
-    """Return a text outside the calendar, which no field accepts."""
+def day_from_count(count: int) -> date | OutsideCalendar:
     moment = from_count(count, "days")
-    return f"{count} days since 1970" if moment is None else moment.date()
+    return OutsideCalendar(f"{count} days since 1970") if moment is None else moment.date()
 
 
-def time_from_count(count: int, unit: str, zone: tzinfo | None) -> datetime | str:
-    """Return a text outside the calendar, as `day_from_count`."""
+def time_from_count(count: int, unit: str, zone: tzinfo | None) -> datetime | OutsideCalendar:
     moment = from_count(count, unit)
-    return f"{count} {unit} since 1970" if moment is None else moment.replace(tzinfo=zone)
+    return OutsideCalendar(f"{count} {unit} since 1970") if moment is None else moment.replace(tzinfo=zone)
 
 
-def time_of_day_from_count(count: int, unit: str) -> time | str:
-    """Return a text beyond a day. Nanoseconds are truncated to microseconds."""
+def time_of_day_from_count(count: int, unit: str) -> time | OutsideCalendar:
+    """Nanoseconds are truncated to microseconds."""
     is_in_day = 0 <= count * NANOS[unit] < NANOS["days"]
     moment = from_count(count, unit) if is_in_day else None
-    return f"{count} {unit} since midnight" if moment is None else moment.time()
+    return OutsideCalendar(f"{count} {unit} since midnight") if moment is None else moment.time()
 
 
 def regions() -> frozenset[str]:
@@ -207,11 +205,13 @@ def _since_1970(given: RawValue, unit: str) -> datetime | None:
 
 @Memo
 def _compiled(text: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
-    pattern, runs, is_quoted = "", [], False
+    pattern, runs, is_quoted, end_of_run = "", [], False, 0
     for part in PARTS.finditer(text):
         if run := part["letters"]:
+            follows = part.start() == end_of_run > 0
             runs.append(run)
-            pattern += f"({_run_pattern(run)})"
+            pattern += f"({_run_pattern(run, follows=follows)})"
+            end_of_run = part.end()
         elif part["text"]:
             inside = part["text"][1:-1]
             pattern += re.escape(f"'{inside}" if is_quoted or not inside else inside)
@@ -221,9 +221,10 @@ def _compiled(text: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
     return re.compile(pattern, re.ASCII), tuple(runs)
 
 
-def _run_pattern(run: str) -> str:
+def _run_pattern(run: str, *, follows: bool) -> str:
+    """`follows`: the run is directly behind another, so a fraction has all its digits."""
     if run[0] == "S":
-        return f"[0-9]{{1,{len(run)}}}"
+        return f"[0-9]{{{len(run) if follows else 1},{len(run)}}}"
     return _RUNS.get(run, _TWO if len(run) == 2 else _ONE_OR_TWO)
 
 

@@ -16,7 +16,7 @@ from lake.contracts.written_form import NUMBERS, PLAIN, TextForm
 from lake.records import times
 from lake.records.json_value import has_surrogates, parse_if_json, plain_text
 from lake.records.numbers import decimal, floating, whole
-from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, Memo, RawValue, WrongValue
+from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, Memo, OutsideCalendar, RawValue, WrongValue
 
 Value: TypeAlias = object
 Reader: TypeAlias = Callable[[RawValue], Value]
@@ -95,6 +95,8 @@ def _text(given: RawValue) -> str | None:
             return None
     else:
         text = plain_text(given)
+    if isinstance(given, OutsideCalendar):
+        return None
     return None if NO_CHARACTER in text or has_surrogates(text) else text
 
 
@@ -219,6 +221,8 @@ NUMBER_SIGNS: Final = ((",", ""), (".", ","), (",", "."), (".", "'"), (".", " ")
 
 def _hint(field: Field, given: RawValue) -> str:
     """Return the end of a rejection, ` ("format": … would read it)`; "" if no attribute of the field helps."""
+    if isinstance(given, OutsideCalendar):
+        return ""
     if field.type == "string":
         unreadable = "not UTF-8" if isinstance(given, bytes) else "half a surrogate pair"
         return f" ({unreadable}, or U+FFFF, which is no character)"

@@ -8,13 +8,11 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-
-from lake.text import literal
 
 FILE_SYSTEMS: Final[dict[str, Any]] = {}
 """File systems of fsspec by scheme; each connection gets them."""
@@ -38,15 +36,6 @@ def connect(file: str = ":memory:") -> duckdb.DuckDBPyConnection:
     for system in FILE_SYSTEMS.values():
         con.register_filesystem(system)
     return con
-
-
-def parquet_rows(files: Iterable[str], *options: str) -> str:
-    """Return DuckDB's SQL of the rows of Parquet files; a column that some lack is null in them.
-
-    Statistics of floats leave NaN out; without `can_have_nan`, DuckDB concludes from them that no row has one.
-    """
-    how = ("union_by_name = true", "hive_partitioning = false", "can_have_nan = true", *options)
-    return f"read_parquet([{', '.join(map(literal, files))}], {', '.join(how)})"
 
 
 ONE_ROW_FIX: Final = "an expression is computed from the fields of one event"

@@ -14,14 +14,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
-from lake.session.duck import parquet_rows
 from lake.store import delta
 from lake.store.ledger.editions import EditionTable
 from lake.store.proof.fingerprints import MODULUS, Fingerprint, Kind, duck_hash, duck_values, fields_of_json, spark_text
 from lake.store.scan import arrow_schema
 from lake.store.storage import Address
 from lake.store.table_head import CHANGE
-from lake.text import DUCKDB, literal, quoted
+from lake.text import DUCKDB, literal, parquet_rows, quoted
 
 if TYPE_CHECKING:
     import duckdb

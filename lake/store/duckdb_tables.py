@@ -14,14 +14,14 @@ from arro3.core import Table
 from deltalake.exceptions import TableNotFoundError
 
 from lake.errors import LakeError, StorageError
-from lake.session.duck import FILE_SYSTEMS, connect, parquet_rows
+from lake.session.duck import FILE_SYSTEMS, connect
 from lake.store import archive_tier
 from lake.store.delta import Position, exists, opened
 from lake.store.delta_writer import KEEP_LOGS, add, read_back, write
 from lake.store.storage import Address
 from lake.store.storage.objects import FETCHED
 from lake.store.table_log import TableState
-from lake.text import quoted
+from lake.text import parquet_rows, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

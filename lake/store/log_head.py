@@ -134,3 +134,7 @@ class LogHead:
 
     def next(self, **data: Any) -> Position:
         return self.position.next(batch=self.batch + 1, **data)
+
+
+def greatest(*times: datetime | None) -> datetime | None:
+    return max((time for time in times if time is not None), default=None)

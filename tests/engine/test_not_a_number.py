@@ -65,7 +65,7 @@ def run(settings: Settings, spark: SparkSession, name: str, values: Mapping[int,
 
 
 @pytest.mark.parametrize("engines", [(1000, 0), pytest.param((0, 1000), marks=pytest.mark.long)], ids=str)
-def test_no_reader_loses_rows_with_nan(tmp_path: Path, spark: SparkSession, engines: tuple[int, int]) -> None:
+def test_readers_keep_rows_with_nan(tmp_path: Path, spark: SparkSession, engines: tuple[int, int]) -> None:
     """Tables are made by one engine and advanced by the other."""
     settings = empty(tmp_path / "project")
     declare(settings, contract("events", FIELDS, buckets=1), jobs=JOBS)

@@ -24,7 +24,7 @@ from lake.contracts.csv_options import DEFAULT_CSV
 from lake.errors import Unavailable
 from lake.records import avro as avro_files
 from lake.records.avro_values import decoder
-from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue
+from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, OutsideCalendar, RawValue
 from lake.records.read_tasks import read_file
 from tests.records.reading import outcomes
 
@@ -72,7 +72,7 @@ VALUES: dict[str, tuple[Any, Any, RawValue]] = {
                      Decimal("-" + "9" * 74 + ".99")),
     "huge decimal": (of("bytes", "decimal", precision=38, scale=2), b"\x01" * 65, "a decimal of 65 bytes"),
     "day": (of("int", "date"), -1, date(1969, 12, 31)),
-    "distant day": (of("int", "date"), 10**9, "1000000000 days since 1970"),
+    "distant day": (of("int", "date"), 10**9, OutsideCalendar("1000000000 days since 1970")),
     "millis": (of("long", "timestamp-millis"), -1, datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)),
     "micros": (of("long", "timestamp-micros"), MICROS, NOON.replace(tzinfo=UTC)),
     "nanos": (of("long", "timestamp-nanos"), MICROS * 1000 + 999, NOON.replace(tzinfo=UTC)),
@@ -80,10 +80,10 @@ VALUES: dict[str, tuple[Any, Any, RawValue]] = {
     "local millis": (of("long", "local-timestamp-millis"), MICROS // 1000, NOON.replace(microsecond=123000)),
     "local micros": (of("long", "local-timestamp-micros"), MICROS, NOON),
     "local nanos": (of("long", "local-timestamp-nanos"), MICROS * 1000, NOON),
-    "distant": (of("long", "timestamp-micros"), 1 << 62, f"{1 << 62} micros since 1970"),
+    "distant": (of("long", "timestamp-micros"), 1 << 62, OutsideCalendar(f"{1 << 62} micros since 1970")),
     "time of millis": (of("int", "time-millis"), 3_600_001, time(1, 0, 0, 1000)),
     "time of micros": (of("long", "time-micros"), 1, time(0, 0, 0, 1)),
-    "time after midnight": (of("int", "time-millis"), 86_400_000, "86400000 millis since midnight"),
+    "time after midnight": (of("int", "time-millis"), 86_400_000, OutsideCalendar("86400000 millis since midnight")),
     "text id": (of("string", "uuid"), ID, ID),
     "fixed id": (fixed(16, "uuid"), bytes(range(15, -1, -1)), ID),
     "unknown logical type": (of("long", "parsecs"), 7, 7),

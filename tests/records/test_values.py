@@ -15,7 +15,7 @@ from lake.contracts.fields import Field
 from lake.contracts.written_form import TextForm
 from lake.records import times as records_times
 from lake.records.json_value import DEPTH, NotJson, decode, encode
-from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
+from lake.records.raw_values import ABSENT, JsonNumber, OutsideCalendar, RawValue, WrongValue
 from lake.records.values import excerpt, reader
 from tests.records import stated, texts
 
@@ -230,6 +230,7 @@ def test_number_has_the_signs_of_its_form(kind: str, form: TextForm, given: RawV
         ("double", "1.234,50", 'is not double ("decimal": ",", "thousands": "." would read it)'),
         ("int", "1,234", 'is not int ("thousands": "," would read it)'),
         ("string", b"\xff", "is not string (not UTF-8, or U+FFFF, which is no character)"),
+        ("string", OutsideCalendar("4000000 days since 1970"), "is not string"),
         ("string", "\ud800", "is not string (half a surrogate pair, or U+FFFF, which is no character)"),
         ("timestamp", "12:30:00", "is not timestamp"),
         (
