@@ -58,6 +58,8 @@ class Damage:
         name = name_of(self.path)
         derived = self.path.parent.name in LAYERS and "/_delta_log" not in self.file
         repair = REBUILD.format(name.partition("@")[0]) if derived else RESTORE
+        if self.path.parent.name in LAYERS and not derived:
+            repair += f", or delete the folder {self.path}: lake run makes the table again"
         fix = self.known or f"{repair}; lake status lists all damage"
         return StorageError(f"{name} is damaged: {self.found}", where=self.file, fix=fix)
 
@@ -96,7 +98,7 @@ def blamed(settings: Settings, error: BaseException) -> LakeError | None:
 def damage(path: Address, *, quickly: bool = False) -> Damage | None:
     """Return the first fault of the Delta table in folder `path`; None if it can be read completely.
 
-    `quickly` opens no data file, and no commit beyond what delta-rs reads.
+    `quickly` opens no data file, and no commit beyond what delta-rs reads; sizes are compared on a disk only.
     """
     try:
         return _of_files(path, within=False) if quickly else _of_log(path) or _of_files(path, within=True)
@@ -144,18 +146,18 @@ def _of_files(path: Address, *, within: bool) -> Damage | None:
     try:
         with delta.opened(path) as table:
             files = archive_tier.files(path, table)
-            sizes = _recorded_sizes(path, table) if within else {}
+            sizes = _recorded_sizes(path, table) if within or path.on_disk is not None else {}
     except TableNotFoundError:
         if truncated_version(path) == 0:
             return None
         raise
     if gone := path.missing(files):
         return Damage(path, gone[0], "a file is missing")
-    for file in map(path.at, files if within else ()):
-        if not _is_parquet(file):
+    for file in map(path.at, files if within or sizes else ()):
+        if within and not _is_parquet(file):
             return Damage(path, file.url, "a file is not whole")
         if (entry := file.head()) and entry.size != sizes.get(file.url, entry.size):
-            return Damage(path, file.url, "another program has written a file again")
+            return Damage(path, file.url, "a file has another size than was written")
     return None
 
 
