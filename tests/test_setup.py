@@ -295,7 +295,8 @@ def test_setup_installs_the_jars_of_the_list(jar_folder: Path, tmp_path: Path) -
     target = tmp_path / "jars"
     target.mkdir()
     (target / "a-0.jar").write_text("of an earlier list")
-    (target / "jars.txt").write_text(f"{'0' * 64}  org.example:a:0  Apache-2.0")
+    same = f"{hashlib.sha256(b'b').hexdigest()}  org.example:b:1  MIT"
+    (target / "jars.txt").write_text(f"{'0' * 64}  org.example:a:0  Apache-2.0\n{same}")
     assert json.loads(setup("--from", str(jar_folder)).stdout) == {
         "jars": str(target),
         "listed": 2,

@@ -47,6 +47,8 @@ def wrong_upcast(facts: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[
     for version, step in declared.items():
         if not re.fullmatch(r"[1-9][0-9]{0,8}", version):
             yield f"upcast names {version!r}, which is not a version", "versions are numbers, beginning with 1"
+        if not step:
+            yield f"upcast of version {version} names no field", EXAMPLE
         for name, expression in step.items():
             if not isinstance(expression, str):
                 yield f"invalid upcast of {name!r}: {expression!r}", EXAMPLE

@@ -296,8 +296,8 @@ def restart_sources(
             load_contract(settings, name)
             if give_up:
                 raise DeclarationError(f"{name} is a stream; --give-up is for sources", fix=RESTORE)
-        elif give_up:
-            on_progress(give_up_lost(settings, name, contracts))
+    for name in wanted if give_up else ():
+        on_progress(give_up_lost(settings, name, contracts))
     if again:
         [source] = wanted
         if source not in declared:

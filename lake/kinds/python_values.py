@@ -51,7 +51,7 @@ def _normal(kind: pa.DataType) -> Normal:  # noqa: PLR0911 one type after the ot
     if pa.types.is_decimal(kind):
         return lambda value: _decimal(value, kind.precision, kind.scale)
     if pa.types.is_float32(kind):
-        return lambda value: struct.unpack("f", struct.pack("f", _instance_of(value, float, int)))[0] + 0.0
+        return _single
     if pa.types.is_floating(kind):
         return _double
     if pa.types.is_timestamp(kind):
@@ -80,8 +80,19 @@ def _whole(value: Any, limit: int) -> int:
     return whole
 
 
+def _single(value: Any) -> float:
+    try:
+        [number] = struct.unpack("<f", struct.pack("<f", _instance_of(value, float, int)))
+    except (OverflowError, struct.error):
+        raise ValueError(f"{value} does not fit a float: it is too large") from None
+    return float(number) + 0.0  # one zero
+
+
 def _double(value: Any) -> float:
-    number = float(_instance_of(value, float, int))
+    try:
+        number = float(_instance_of(value, float, int))
+    except OverflowError:
+        raise ValueError(f"{value} does not fit a double: it is too large") from None
     if isinstance(value, int) and number != value:
         raise ValueError(f"{value} does not fit a double: it has too many digits")
     return number + 0.0  # one zero

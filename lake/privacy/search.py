@@ -72,9 +72,9 @@ def _stored_numbers(number: Decimal) -> set[Decimal]:
     """
     _, digits, exponent = number.as_tuple()
     spellings = {number, Decimal(repr(float(number)))}
-    if isinstance(exponent, int) and -MOST_DIGITS <= exponent < 0:
-        spellings.add(Decimal(repr(int("".join(map(str, digits))) / 10.0**-exponent)).copy_sign(number))
     with suppress(OverflowError):
+        if isinstance(exponent, int) and -MOST_DIGITS <= exponent < 0:
+            spellings.add(Decimal(repr(int("".join(map(str, digits))) / 10.0**-exponent)).copy_sign(number))
         [single] = struct.unpack("f", struct.pack("f", float(number)))
         if Decimal(f"{single:.{len(_significant(number))}g}") == number:
             spellings.add(Decimal(repr(single)))
@@ -173,6 +173,7 @@ def _values(raw: str, names: Collection[str]) -> list[str]:
 
 def _number(text: str) -> Decimal | str:
     try:
-        return Decimal(text.strip())
+        number = Decimal(text.strip())
     except InvalidOperation:
         return text.strip()
+    return number if number.is_finite() else text.strip()

@@ -112,6 +112,8 @@ def _build(
         tables, held = tables_by_group(staged, cut, latest_edition(staged.settings), connect, warn)
         if held is not None and staged.staged.keys() & held.tables(staged):
             raise failure or held.error
+        if failure is not None:
+            warn(f"a table that is not deployed failed: {failure}")
         if latest_cut(staged.settings) == cut:  # otherwise a newer cut was made meanwhile
             return cut, tables, held
 

@@ -10,6 +10,7 @@ import logging
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
@@ -52,7 +53,7 @@ class Problem(Exception):
         body = {"type": f"/problems#{self.kind}", "title": title, "status": status, "detail": self.detail, "fix": fix}
         headers = {}
         if self.after is not None:
-            headers["retry-after"] = str(max(1, round(self.after)))
+            headers["retry-after"] = str(max(1, ceil(self.after)))
         text = json.dumps(body | self.more, ensure_ascii=False).encode(errors="backslashreplace")  # lone surrogates
         answer = Response(text, status, headers, MEDIA_TYPE)
         if status == 401:  # one header each: browsers ignore a second challenge in one

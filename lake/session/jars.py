@@ -136,8 +136,8 @@ def _replace(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> No
     old = listed(previous) if previous.is_file() else []
     for jar in jars:
         (fetched / jar.file).replace(folder / jar.file)
-    for jar in set(old) - set(listed(file)):
-        (folder / jar.file).unlink(missing_ok=True)
+    for name in {jar.file for jar in old} - {jar.file for jar in listed(file)}:
+        (folder / name).unlink(missing_ok=True)
     shutil.copyfile(file, fetched / LIST.name)
     (fetched / LIST.name).replace(previous)
 

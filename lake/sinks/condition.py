@@ -44,7 +44,9 @@ class Condition:
         if self.when:
             with closing(_locked_connection()) as con:
                 try:
-                    if len(con.extract_statements(replace(self, on=())._sql)) != 1:
+                    # Alone too: it might close the bracket around it.
+                    texts = (f"SELECT {self.when}", replace(self, on=())._sql)
+                    if any(len(con.extract_statements(text)) != 1 for text in texts):
                         yield self._fault("it is more than one condition")
                 except duckdb.Error as error:
                     yield self._fault(first_line(error))

@@ -201,7 +201,10 @@ def sources(settings: Settings) -> list[str]:
 
 
 def drop(delivery: SpooledDelivery) -> None:
-    shutil.rmtree(delivery.folder)
+    gone = delivery.folder.with_name(f".{delivery.folder.name}")  # a kill must not leave half a delivery
+    shutil.rmtree(gone, ignore_errors=True)
+    delivery.folder.rename(gone)
+    shutil.rmtree(gone)
 
 
 def delete_records(delivery: SpooledDelivery) -> None:

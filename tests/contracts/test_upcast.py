@@ -50,6 +50,7 @@ def declared(project: Settings, upcast: Any, **about: Any) -> Contract:
     ("upcast", "what", "fix"),
     [
         ([], "invalid upcast: []", '{"1": {"energy": "energy * 1000"}}'),
+        ({"1": {}}, "upcast of version 1 names no field", '{"1": {"energy": "energy * 1000"}}'),
         ({"1": "energy"}, "invalid upcast", '{"1": {"energy": "energy * 1000"}}'),
         ({"1": {"energy": 1000}}, "invalid upcast of 'energy': 1000", '{"1": {"energy": "energy * 1000"}}'),
         ({"0": {"energy": "1"}}, "upcast names '0', which is not a version", "beginning with 1"),

@@ -118,7 +118,8 @@ def test_quarantine_search_matches_a_number_in_any_notation(tmp_path: Path, orde
     [customer] = [field for field in orders.fields if field.name == "customer"]
     numbered = replace(orders, fields=(replace(customer, type="int"),))
     settings = Settings(project=tmp_path)
-    quarantine_records(settings, '{"customer":7.0}', '{"customer":" 7"}', '{"customer":71}', '{"customer":true}')
+    others = ('{"customer":71}', '{"customer":true}', '{"customer":"sNaN"}', '{"customer":"NaN"}')
+    quarantine_records(settings, '{"customer":7.0}', '{"customer":" 7"}', *others)
     assert [row["_number"] for row in search.quarantined_records(settings, numbered, "7", {"7"})] == [1, 2]
 
 
@@ -246,7 +247,8 @@ def test_proof_finds_a_value_in_rows_and_statistics_in_any_notation(
     path = Warehouse(settings).table("silver", "guest").path
     duckdb_tables.append(path, f"{column} {kind}, who VARCHAR", [[value, "ada"]])
     found = search_files(settings, {text}).found
-    assert [Path(file).suffix for file in found] == [".json", ".parquet"]
+    statistics = [] if kind in {"DOUBLE", "FLOAT"} else [".json"]
+    assert [Path(file).suffix for file in found] == [*statistics, ".parquet"]
 
 
 @pytest.mark.parametrize("end", ["", "\ufffd"])

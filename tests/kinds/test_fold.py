@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -9,6 +10,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +20,7 @@ from lake import DeclarationError, Fold, Refusal
 from lake.config import Settings
 from lake.kinds.columns import AGAIN, ORDER, SIGN, visible
 from lake.kinds.grouped_map import WorkerFault, fault_of, key_starts, whole_keys
+from lake.kinds.python_values import normal
 from lake.kinds.sql_errors import NO_ROOM, no_room
 from lake.project.project import load
 from tests.checks import present
@@ -278,6 +281,13 @@ def test_python_reducer_error_is_reported_in_one_line(spark: SparkSession, step:
     assert fault.where.startswith("test_fold.py:")
     assert "\n" not in fault.what
     assert str(place).startswith("1:0:")
+
+
+@pytest.mark.parametrize(("kind", "value"), [(pa.float32(), 1e39), (pa.float32(), 10**400), (pa.float64(), -(10**400))])
+def test_number_too_large_for_a_float_is_an_error(kind: pa.DataType, value: float) -> None:
+    with pytest.raises(ValueError, match="it is too large"):
+        normal(kind)(value)
+    assert normal(kind)(math.inf) == math.inf
 
 
 def test_python_fold_normalizes_values_that_its_step_changes_in_place(spark: SparkSession) -> None:

@@ -139,7 +139,9 @@ BAD = [
     *(("webhook", GOOD, f"on = {value}", "on: expected a list") for value in ("1", "true", '"insert"', "2024-01-31")),
     *(("webhook", GOOD, f"when = {value}", "when: expected a text") for value in ("1", "true", "[]", "2024-01-31")),
     ("webhook", GOOD, 'when = "after.x >"', "when: syntax error"),
-    ("webhook", GOOD, 'when = "true); select (1"', "it is more than one condition"),
+    ("webhook", GOOD, 'when = "true; select 1"', "it is more than one condition"),
+    ("webhook", GOOD, 'when = "true); select (1"', "syntax error"),
+    ("webhook", GOOD, 'on = ["insert"]\nwhen = "true) or (true"', "syntax error"),
 ]
 
 

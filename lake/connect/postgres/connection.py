@@ -85,9 +85,14 @@ class PostgresSession:
     @property
     def connection(self) -> Connection:
         if self._open is None or self._open.closed:
-            self._open = self.connect()
-            with self.translated_errors():
-                self.configure(self._open)
+            opened = self.connect()
+            try:
+                with self.translated_errors():
+                    self.configure(opened)
+            except BaseException:
+                opened.close()
+                raise
+            self._open = opened
         return self._open
 
     def connect(self, **extra: str) -> Connection:

@@ -23,7 +23,7 @@ from lake.store.keys import COPY, SECRET_BYTES, Identity, Transaction
 
 SCHEMA: Final = "lake_keys"
 TABLES: Final = (
-    f"CREATE SCHEMA {SCHEMA}",
+    f"DO $$ BEGIN IF to_regnamespace('{SCHEMA}') IS NULL THEN CREATE SCHEMA {SCHEMA}; END IF; END $$",
     f"CREATE TABLE {SCHEMA}.store (id TEXT NOT NULL, secret BYTEA NOT NULL)",
     f"CREATE TABLE {SCHEMA}.keys (stream TEXT, token TEXT, key BYTEA, PRIMARY KEY (stream, token))",
 )

@@ -118,7 +118,7 @@ class Receiver:
             answer = self._client.post(self.url, message.body, self._signed(message))
         except TimeoutError:
             return None, f"no answer in {self.limits.seconds} s"
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             return None, f"no answer: {type(error).__name__}"
         self._check_status(answer)
         return answer.status_code, f"status {answer.status_code}"
@@ -178,6 +178,6 @@ def _seconds(text: str) -> float:
         return float(text[:9])
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     return max((at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)

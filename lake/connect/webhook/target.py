@@ -293,7 +293,11 @@ class _Resender:
     position: SinkPosition
 
     def send(self, rows: Sequence[Undelivered]) -> None:
-        changes = self._changes(rows)
+        """Rows of a table that left the sink, or of editions that expired, stay undelivered."""
+        new = self._edition(rows[0].upto) or self._edition(self.position.edition)
+        if new is None or rows[0].table not in self.sink.tables:
+            return
+        changes = self._changes(rows, new)
         window = WINDOW * self.target.receiver.limits.parallel * self.target.batch
         answered: set[Row] = set()
         while part := [*islice(changes, window)]:
@@ -317,11 +321,9 @@ class _Resender:
         if records:
             sent.record(self.settings, self.sink.name, sent.state(self.settings, self.sink.name), records)
 
-    def _changes(self, rows: Sequence[Undelivered]) -> Iterator[ChangeMessage]:
+    def _changes(self, rows: Sequence[Undelivered], new: Edition) -> Iterator[ChangeMessage]:
         first = rows[0]
-        old, new = self._edition(first.since), self._edition(first.upto) or self._edition(self.position.edition)
-        if new is None or first.table not in self.sink.tables:
-            return
+        old = self._edition(first.since)
         table, far, side = DeliveryPlan(self.settings, self.sink, None, new).table(first.table)
         before = TableInEdition.of(self.settings, table.name, old)
         source = DeclaredChanges(NetChanges(self.settings, before, side), table)
