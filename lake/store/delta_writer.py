@@ -7,6 +7,7 @@ writer, or append the rows twice.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -34,6 +35,7 @@ LOOKED_BACK: Final = 100
 CHECKPOINT_EVERY: Final = 20
 """Commits between checkpoints: opening a table reads every commit since the last one, 0.4 ms each."""
 STATISTICS, NO_STATISTICS = ColumnProperties(statistics_enabled="PAGE"), ColumnProperties(statistics_enabled="NONE")
+FLOAT, NESTED = re.compile("float|double", re.IGNORECASE), re.compile("struct|list|array|map", re.IGNORECASE)
 NEAR: Final = (datetime(1677, 9, 22, tzinfo=UTC), datetime(2262, 4, 11, tzinfo=UTC))
 KEEP_LOGS: Final[Mapping[str, str | None]] = {
     "delta.checkpointInterval": f"{CHECKPOINT_EVERY}",
@@ -131,23 +133,16 @@ def _properties(
 
 
 def _statistics(schema: Any) -> dict[str, Any]:
-    """Return properties that leave out the statistics of floats. Members cannot be named, only all but some columns."""
-    import pyarrow as pa
+    """Return properties that leave out the statistics of floats. Members cannot be named, only all but some columns.
 
-    fields = pa.schema(schema)
-    floats = [field.name for field in fields if pa.types.is_floating(field.type)]
-    if any(pa.types.is_nested(field.type) and has_float(field.type) for field in fields):
-        others = [f.name for f in fields if not (pa.types.is_nested(f.type) or pa.types.is_floating(f.type))]
+    Types are compared as texts: `schema` is of pyarrow, arro3 or deltalake.
+    """
+    kinds = {field.name: str(field.type) for field in getattr(schema, "fields", schema)}
+    floats = [name for name, kind in kinds.items() if FLOAT.search(kind)]
+    if any(NESTED.search(kinds[name]) for name in floats):
+        others = [name for name, kind in kinds.items() if name not in floats and not NESTED.search(kind)]
         return {"default_column_properties": NO_STATISTICS, "column_properties": dict.fromkeys(others, STATISTICS)}
     return {"column_properties": dict.fromkeys(floats, NO_STATISTICS)} if floats else {}
-
-
-def has_float(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    if pa.types.is_nested(kind):
-        return any(has_float(kind.field(number).type) for number in range(kind.num_fields))
-    return bool(pa.types.is_floating(kind))
 
 
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
