@@ -198,7 +198,7 @@ class Scan:
             with open_files(self._some(table, files)) as (con, stored):
                 con.register("k", keys)
                 rows = f"(SELECT {_picked(schema.names, stored)} FROM t) t LEFT JOIN k ON {equal_keys(sought)}"
-                reader = con.sql(f"SELECT t.*, k.{quoted(more)} FROM {rows}").to_arrow_reader()
+                reader = con.sql(f"SELECT t.*, k.{quoted(more)} FROM {rows}").to_arrow_reader(cost.STREAMED_ROWS)
                 yield files, reader.cast(schema.append(keys.schema.field(more)))
 
     def _having(self, table: TableState, files: list[str], keys: pa.Table, test: str) -> list[str]:
