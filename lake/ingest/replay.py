@@ -198,7 +198,7 @@ class _Replaying:
         from lake.ingest.append import BatchCounts, append
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
-        rows = self.rows if self.is_repaired else self._without_upcast()
+        rows = self._without_upcast() if self.contract.upcast and not self.is_repaired else self.rows
         while part := tuple(islice(rows, REPLAY_ROWS)):
             counts = append(self.settings, spark, self.contract, partial(self._deliver, part), now=now)
             total = counts.after(total)

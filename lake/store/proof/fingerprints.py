@@ -146,12 +146,8 @@ def row_text(fields: Sequence[Field], dialect: _Dialect, key: str = "''", filled
                 parts.append(_named(name, kind, value, dialect, 0))
         return f"concat({', '.join(parts)})"
 
-    present = [quoted(name, dialect.quote) for name, _ in sorted(fields) if name in filled]
-    if not present:
-        return text(())
-    return (
-        f"CASE WHEN {' AND '.join(f'{name} IS NOT NULL' for name in present)} THEN {text(filled)} ELSE {text(())} END"
-    )
+    tests = [f"{quoted(name, dialect.quote)} IS NOT NULL" for name, _ in sorted(fields) if name in filled]
+    return f"CASE WHEN {' AND '.join(tests)} THEN {text(filled)} ELSE {text(())} END" if tests else text(())
 
 
 def spark_text(kind: Kind, value: str) -> str:
