@@ -130,7 +130,7 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
             engine=engine,
         )
         comments = meanings(inputs, declaration, columns)
-        position = commit.replace(table, rows, declaration.kind.identity, head.committed, meanings=comments)
+        position = commit.replace(table, rows, declaration.kind.file_order, head.committed, meanings=comments)
         at_work.rows = table.rows(position.version)
     entry = f"{declaration.layer}/{declaration.name}"
     return EditionTable(declaration.layer, entry, position.version, head.fingerprint, at_work.rows)

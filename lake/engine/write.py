@@ -39,7 +39,7 @@ def write_all(evaluation: Evaluation, rows: Rows, *, verb: str, engine: str = SP
     content = content_proof.of_rows(table, rows)
     head = replace(_next(evaluation, verb, counts, suite, content), engine=engine)
     comments = meanings(evaluation.inputs, declaration, head.columns)
-    position = commit.replace(table, rows, evaluation.identity, head.committed, meanings=comments)
+    position = commit.replace(table, rows, declaration.kind.file_order, head.committed, meanings=comments)
     written = TableHead.of(position)
     # The number of rows that Spark has written is in the statistics of the files.
     return replace(written, counts=Counts(table.rows(position.version))) if rows.in_memory is None else written
@@ -52,7 +52,9 @@ def write(evaluation: Evaluation, diff: Rows, *, verb: str, engine: str = SPARK)
     head = replace(_next(evaluation, verb, counts, suite, content), engine=engine)
     declaration = evaluation.declaration
     commit.describe(table, declaration.doc, meanings(evaluation.inputs, declaration, head.columns))
-    position = commit.commit(table, content_proof.without_hashes(diff), counts, identity, head.committed)
+    position = commit.commit(
+        table, content_proof.without_hashes(diff), counts, identity, head.committed, evaluation.kind.current
+    )
     pack_table(table.path, position)
     return TableHead.of(position)
 

@@ -73,7 +73,7 @@ class History(DumpedRows):
 
     name: ClassVar[str] = "History"
     version: ClassVar[int] = 1
-    current: ClassVar[str] = "is_current"
+    current: ClassVar[str | None] = "is_current"
 
     sequence: tuple[str, ...] = field(converter=names)
     dated: str | None = None

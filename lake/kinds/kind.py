@@ -204,14 +204,17 @@ class Kind(ABC):
         """Conditions that every result satisfies: {name: DuckDB SQL over `{table}` for rows that break it}; a gate."""
         return {}
 
-    @property
-    def current(self) -> str:
-        """DuckDB SQL over rows of the table, true of valid ones: those that editions are compared by."""
-        return "true"
+    current: ClassVar[str | None] = None
+    """Boolean column, true of the rows that are valid now: editions are compared by these; None if all are."""
 
     @property
     def current_identity(self) -> tuple[str, ...]:
         return self.identity
+
+    @property
+    def file_order(self) -> tuple[str, ...]:
+        """Columns that sort rows into files: rows that are not current hardly change, and are in files of their own."""
+        return (self.current, *self.identity) if self.current else self.identity
 
     @property
     def meanings(self) -> Mapping[str, str]:

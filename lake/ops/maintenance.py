@@ -216,12 +216,12 @@ class _Work:
             buckets = [part.bucket for part in chosen if part.bucket is not None]
             by, target = log_rows.clustered(contract), max(part.target for part in chosen)
             return compaction.compact_by_spark(self.spark(), place.path, position, buckets, by, target=target)
-        identity = self.project.tables[table.name].kind.identity if table else ()
+        order = self.project.tables[table.name].kind.file_order if table else ()
         is_large = sum(part.size for part in chosen) > cost.ORDERED_BYTES
         if table and position is not None and (is_large or compaction.is_altered(place.path)):
-            by = compaction.sortable_columns(place.path, identity)
+            by = compaction.sortable_columns(place.path, order)
             return compaction.compact_by_spark(self.spark(), place.path, position, key=by)
-        return compaction.compact_table(place.path, position, identity)
+        return compaction.compact_table(place.path, position, order)
 
     def _remove_folder(self, place: Location) -> None:
         if not self.policy.dry_run:

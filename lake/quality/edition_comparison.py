@@ -93,7 +93,7 @@ def judge_edition_changes(
         return [ExpectationResult(expectation, True) for expectation in expectations]
     old = Scan(Warehouse(table.settings).root / published.path, published.version)
     new = Scan(table.path, version)
-    key, current = kind.current_identity, kind.current
+    key, current = kind.current_identity, kind.current or "true"
     findings = []
     for expectation in expectations:
         columns = [*key, *(name for name in expectation.columns or () if name not in key)]

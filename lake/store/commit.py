@@ -43,8 +43,17 @@ if TYPE_CHECKING:
 FEED_FILE: Final = "feed.parquet"
 
 
-def commit(table: Table, diff: Rows, counts: Counts, identity: Sequence[str], position: Position) -> Position:
+def commit(  # noqa: PLR0913, PLR0917 a diff and what identifies and orders its rows
+    table: Table,
+    diff: Rows,
+    counts: Counts,
+    identity: Sequence[str],
+    position: Position,
+    current: str | None = None,
+) -> Position:
     """Apply `diff` (the table's columns and CHANGE; `identity` identifies a row) and record `position`.
+
+    Rows in which the column `current` is false get files of their own when files are written again.
 
     Raises Unavailable if another writer was first; then nothing of the diff is in the table. Raises LawError if rows of
     the diff were not found in the table.
@@ -54,11 +63,11 @@ def commit(table: Table, diff: Rows, counts: Counts, identity: Sequence[str], po
         if diff.in_memory is None:
             commit_staged(_staged(table, diff.held, counts, identity), position)
         elif not counts.only_inserts and _must_rewrite(table):
-            _rewrite(table, _with_meanings(diff.in_memory, {}), identity, position)
+            applied = _rewrite(table, _with_meanings(diff.in_memory, {}), identity, position, current)
         else:
-            with table_log(table.path).committing(reads=not counts.only_inserts) as current:
-                delta_writer.must_precede(current, position)
-                applied = _apply(current, diff.in_memory, counts, identity, position)
+            with table_log(table.path).committing(reads=not counts.only_inserts) as old:
+                delta_writer.must_precede(old, position)
+                applied = _apply(old, diff.in_memory, counts, identity, position)
     if applied != counts:
         raise LawError(
             f"{table.name}: of changed rows {counts} only {applied} were found",
@@ -68,11 +77,11 @@ def commit(table: Table, diff: Rows, counts: Counts, identity: Sequence[str], po
     return confirm(table.location, position, _beaten(table))
 
 
-def replace(table: Table, rows: Rows, identity: Sequence[str], position: Position, *, meanings: Meanings) -> Position:
-    """Replace all rows, columns and `meanings`. Raises as `commit` does."""
+def replace(table: Table, rows: Rows, order: Sequence[str], position: Position, *, meanings: Meanings) -> Position:
+    """Replace all rows, in files by `order`, columns and `meanings`. Raises as `commit` does."""
     with only_writer(table.location, position, _beaten(table)):
         if rows.in_memory is not None:
-            ordered = _with_meanings(_sorted(rows.in_memory, identity), meanings)
+            ordered = _with_meanings(_sorted(rows.in_memory, order), meanings)
             delta_writer.write(table.path, ordered, position, mode="overwrite", schema_mode="overwrite")
         else:
             _overwrite(table, rows.held, position, meanings)
@@ -151,36 +160,51 @@ def _must_rewrite(table: Table) -> bool:
         return delta_writer.rows_and_bytes(current)[0] > cost.MERGED_ROWS or delta_writer.may_have_far_times(current)
 
 
-def _rewrite(table: Table, diff: pa.Table, identity: Sequence[str], position: Position) -> None:
-    """Write the files of changed rows again, in half the time of a MERGE by delta-rs.
+def _rewrite(table: Table, diff: pa.Table, identity: Sequence[str], position: Position, current: str | None) -> Counts:
+    """Write the files of changed rows again, in half the time of a MERGE by delta-rs. Return what was found.
 
-    The change feed is a file of its own (PROTOCOL.md of delta-io/delta, "Add CDC File").
+    Rows that are not `current` get files of their own, which later commits hardly change. The change feed is a file of
+    its own too (PROTOCOL.md of delta-io/delta, "Add CDC File"). Nothing is committed if rows were not found.
     """
     staging = stage(table.path)
     keys = diff.filter(pc.not_equal(diff.column(CHANGE), "insert")).select([*identity, CHANGE])
     after = _sorted(diff.filter(pc.not_equal(diff.column(CHANGE), "delete")), identity)
     before = list[pa.RecordBatch]()
 
-    def rows(stored: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def rows(stored: pa.RecordBatchReader, new: pa.Table) -> Iterator[pa.RecordBatch]:
         for batch in stored:
             is_changed = pc.is_valid(batch.column(CHANGE))
             before.append(batch.filter(is_changed))
-            yield batch.filter(pc.invert(is_changed)).select(schema.names)
-        yield from after.select(schema.names).cast(schema).to_batches()
+            yield batch.filter(pc.invert(is_changed)).select(new.column_names)
+        yield from new.to_batches()
 
-    with delta.opened(table.path, staging.version) as current:
-        delta_writer.must_precede(current, position)
-        schema = arrow_schema(current)
-        with Scan(table.path, staging.version).files_having(keys, CHANGE) as (files, stored):
-            reader = pa.RecordBatchReader.from_batches(schema, rows(stored, schema))
-            how: dict[str, Any] = {"writer_properties": delta_writer.writer_properties(current), "mode": "append"}
-            write_deltalake(staging.path.url, reader, storage_options=staging.path.storage.options, **how)
-        gone = remove_actions(current, [file.removeprefix(f"{table.path}/") for file in files], changes=True)
-    changed = pa.Table.from_batches(before, stored.schema)
+    with delta.opened(table.path, staging.version) as old:
+        delta_writer.must_precede(old, position)
+        schema = arrow_schema(old)
+        news, parts = _by_file(after.select(schema.names).cast(schema), current)
+        with Scan(table.path, staging.version).files_having(keys, CHANGE, parts) as (files, readers):
+            how: dict[str, Any] = {"writer_properties": delta_writer.writer_properties(old), "mode": "append"}
+            for stored, new in zip(readers, news, strict=True):
+                part = pa.RecordBatchReader.from_batches(schema, rows(stored, new))
+                write_deltalake(staging.path.url, part, storage_options=staging.path.storage.options, **how)
+        gone = remove_actions(old, [file.removeprefix(f"{table.path}/") for file in files], changes=True)
+    changed = pa.Table.from_batches(before, schema.append(keys.schema.field(CHANGE)))
+    if changed.num_rows != keys.num_rows:
+        return Counts.of(Rows(changed))
     feed = pa.concat_tables([_typed(changed, schema, "update_preimage"), _typed(after, schema, "update_postimage")])
     actions = [*staging.changes()[1], *gone, _put_feed(staging, feed)]
     commit_actions(table.path, position, actions, version=staging.version + 1, info={"operation": "MERGE"})
     staging.delete_log()
+    return Counts.of(Rows(diff))
+
+
+def _by_file(rows: pa.Table, current: str | None) -> tuple[list[pa.Table], list[str]]:
+    """Return the rows of separate files, and SQL for each."""
+    if current is None:
+        return [rows], ["true"]
+    is_current = pc.fill_null(rows.column(current), fill_value=False)
+    test = f"t.{quoted(current)} IS"
+    return [rows.filter(pc.invert(is_current)), rows.filter(is_current)], [f"{test} NOT TRUE", f"{test} TRUE"]
 
 
 def _typed(rows: pa.Table, schema: pa.Schema, update: str) -> pa.Table:
@@ -199,8 +223,8 @@ def _put_feed(staging: StagingTable, rows: pa.Table) -> Action:
     return {"cdc": {"path": path, "partitionValues": {}, "size": size, "dataChange": False}}
 
 
-def _sorted(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
-    keys = [(name, "ascending") for name in sortable(rows.schema, identity)]
+def _sorted(rows: pa.Table, order: Sequence[str]) -> pa.Table:
+    keys = [(name, "ascending") for name in sortable(rows.schema, order)]
     return rows.sort_by(keys) if keys else rows
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
-from arro3.core import Table
+from arro3.core import Schema, Table
 from deltalake.exceptions import TableNotFoundError
 
 from lake.errors import LakeError, StorageError
@@ -76,8 +76,8 @@ def open_files(
         try:
             # DuckDB's hive partitioning would also use the names of folders above the table.
             filename = [f"filename = '{FILE}'"] if partitions or by_file else []
-            rows = con.sql(f"FROM {parquet_rows(paths, *filename)}")
-            if partitions:
+            rows = con.sql(f"FROM {parquet_rows(paths, *filename)}") if paths else con.from_arrow(_no_rows(files.table))
+            if partitions and paths:
                 own = [name for name in rows.columns if name not in partitions and (by_file or name != FILE)]
                 part = f"regexp_extract({FILE}, '.*/{{}}=([^/]*)/', 1)"
                 named = [f"CAST({part.format(name)} AS {types[name]}) AS {quoted(name)}" for name in partitions]
@@ -90,6 +90,10 @@ def open_files(
             if broken := _unreadable(path, paths):
                 raise broken from None
             raise
+
+
+def _no_rows(table: TableState) -> Table:
+    return Table.from_batches([], schema=Schema.from_arrow(table.schema()))
 
 
 def rows(

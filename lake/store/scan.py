@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from lake.store.table_log import TableState
 
+    Readers: TypeAlias = Iterator[pa.RecordBatchReader]
 
 Span: TypeAlias = tuple[int, int]
 """First and last instant, in microseconds since 1970."""
@@ -147,11 +148,8 @@ class Scan:
     ) -> Iterator[None]:
         files_of = f"{name} in files"
         with opened(self.path, self.version) as table, ExitStack() as stack:
-            files, stored = self._files(table)[0], arrow_schema(table).names
-            if files:
-                _, stored = stack.enter_context(open_files(self._some(table, files), on=con, name=files_of))
-            else:
-                con.register(files_of, arrow_schema(table).empty_table())
+            files = self._files(table)[0]
+            _, stored = stack.enter_context(open_files(self._some(table, files), on=con, name=files_of))
             wanted = _picked(dict.fromkeys(columns), stored)
             rows = f"SELECT {wanted} FROM {quoted(files_of)} WHERE {self._where(DUCKDB)} AND ({where})"
             con.execute(f"CREATE TEMP VIEW {quoted(name)} AS {rows}")
@@ -186,8 +184,8 @@ class Scan:
             return read(self._some(table, files), schema, few_rows, lookup=lookup if keys is None else keys, only=only)
 
     @contextmanager
-    def files_having(self, keys: pa.Table, more: str) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
-        """Yield the files with rows of `keys`, and a reader of all rows of these files.
+    def files_having(self, keys: pa.Table, more: str, parts: Iterable[str]) -> Iterator[tuple[list[str], Readers]]:
+        """Yield the files with rows of `keys`, and a reader of their rows for each of `parts`, SQL over `t`.
 
         The rows get the column `more` of `keys`, null without a key; the other columns of `keys` are unique.
         """
@@ -198,8 +196,9 @@ class Scan:
             with open_files(self._some(table, files)) as (con, stored):
                 con.register("k", keys)
                 rows = f"(SELECT {_picked(schema.names, stored)} FROM t) t LEFT JOIN k ON {equal_keys(sought)}"
-                reader = con.sql(f"SELECT t.*, k.{quoted(more)} FROM {rows}").to_arrow_reader(cost.STREAMED_ROWS)
-                yield files, reader.cast(schema.append(keys.schema.field(more)))
+                found = (con.sql(f"SELECT t.*, k.{quoted(more)} FROM {rows} WHERE {part}") for part in parts)
+                whole = schema.append(keys.schema.field(more))
+                yield files, (part.to_arrow_reader(cost.STREAMED_ROWS).cast(whole) for part in found)
 
     def _having(self, table: TableState, files: list[str], keys: pa.Table, test: str) -> list[str]:
         """Return those of several files with rows that meet `test`, SQL over the rows `t` and the `keys`, `k`."""

@@ -114,7 +114,11 @@ def test_commit_keeps_small_row_groups_when_rows_change(
             assert 4 < pq.ParquetFile(content).metadata.num_row_groups < 80
 
 
-def test_merge_that_does_not_find_a_row_is_reported(project: Settings) -> None:
+@pytest.mark.parametrize("merged", [cost.MERGED_ROWS, -1])
+def test_commit_that_does_not_find_a_row_is_reported(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, merged: int
+) -> None:
+    monkeypatch.setattr(cost, "MERGED_ROWS", merged)
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
     first = start(table.app).next(verb="advance", cut=1, inputs={}, counts={})
@@ -333,9 +337,9 @@ def test_rewritten_files_have_the_rows_and_the_feed_of_a_merge(
 ) -> None:
     """Commits insert, update and delete rows of any type; the files without changed rows stay."""
     found = []
-    for merged in (cost.MERGED_ROWS, -1):
+    for merged, current in ((cost.MERGED_ROWS, None), (-1, None), (-1, "flag")):
         monkeypatch.setattr(cost, "MERGED_ROWS", merged)
-        table, chance = Table(empty(tmp_path / str(merged)), "gold", "any", "any"), random.Random(seed)
+        table, chance = Table(empty(tmp_path / f"{merged}{current}"), "gold", "any", "any"), random.Random(seed)
         table.create(OF_ANY_TYPE, description="Any.")
         there, states = set[int](), list[Any]()
         for step in range(5):
@@ -350,12 +354,12 @@ def test_rewritten_files_have_the_rows_and_the_feed_of_a_merge(
             there = (there | {*new}) - {*gone}
             position = (table.position() or start(table.app)).next(verb="advance", cut=step, inputs={}, counts={})
             given = Rows(pa.Table.from_pylist(rows, OF_ANY_TYPE.append(pa.field(CHANGE, pa.string()))))
-            done = commit(table, given, Counts.of(given), identity, position)
+            done = commit(table, given, Counts.of(given), identity, position, current)
             feed = pa.table(delta_table(table.path).load_cdf(done.version, done.version))
             states.append((as_text(Scan(table.path).arrow()), as_text(feed.drop_columns(["_commit_timestamp"]))))
         assert len(states[-1][0]) == len(there)
         found.append(states)
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_rewriting_leaves_files_without_changed_rows(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

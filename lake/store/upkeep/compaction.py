@@ -2,8 +2,8 @@
 
 `lake maintain` makes large files of all; writers pack the small files of their commits once there are CROWDED of them.
 Spark, which spills what exceeds its memory, compacts logs, in the order of event time or key, and large tables;
-delta-rs compacts all else. Tables are in Z-order of identity. The commit changes no row, so it repeats the table's
-position: numbers, cuts and change feed are unaffected.
+delta-rs compacts all else. Tables are in Z-order of their kinds' `file_order`. The commit changes no row, so it repeats
+the table's position: numbers, cuts and change feed are unaffected.
 """
 
 from __future__ import annotations
@@ -102,18 +102,18 @@ def pack_table(path: Address, position: Position | None = None) -> None:
 def compact_table(
     path: Address,
     position: Position | None,
-    identity: Sequence[str] = (),
+    order: Sequence[str] = (),
     *,
     buckets: Iterable[int] = (),
     target: int = TARGET_BYTES,
 ) -> Compacted:
     """Compact the files of less than `target` bytes by delta-rs; the caller holds the table's lease.
 
-    With `identity`, all files, in its Z-order; with `buckets`, only those of a log. Raises LawError if the rows have
-    changed; the table is then restored.
+    With `order`, all files, in Z-order of these columns; with `buckets`, only those of a log. Raises LawError if the
+    rows have changed; the table is then restored.
     """
     version, again = delta.version(path), position.again() if position else None
-    by = sortable_columns(path, identity)
+    by = sortable_columns(path, order)
     with delta_writer.changing(path, again) as (table, properties):
         how: dict[str, Any] = {
             "target_size": target,
