@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from lake.store.tables import Table
 
-LAST: Final = 2**62
 FOUND: Final = {"insert": "missing", "delete": "extra", "update": "differs"}
 
 
@@ -108,7 +107,7 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
         why = "its definition has changed since: lake plan, then lake deploy"
         return Verdict(declaration.name, cut, "unknown", why=why)
     settings, logs = inputs.project.settings, inputs.project.logs(declaration)
-    if any(erasures.erasures_between(settings, stream, inputs.cut.voids, LAST) for stream in logs):
+    if any(erasures.erasures_between(settings, stream, inputs.cut.voids) for stream in logs):
         why = "a person was forgotten since: lake run, then verify again"
         return Verdict(declaration.name, cut, "unknown", why=why)
     try:

@@ -8,12 +8,13 @@ from itertools import takewhile
 
 from lake.config import Settings
 from lake.engine.content_proof import with_fingerprints
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, Unavailable
 from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, tables_by_group
 from lake.publish.deploy import finish_deploy
 from lake.session import SessionFactory
+from lake.store.erasures import erasures_between
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import (
@@ -28,8 +29,10 @@ from lake.store.ledger.editions import (
 )
 from lake.store.snapshot import write_manifest
 from lake.store.table_head import Counts, TableHead
+from lake.store.table_logs import invalidate
 from lake.store.tables import heads
 from lake.store.view import view
+from lake.store.voids import ERASURES
 from lake.store.warehouse import Warehouse
 
 
@@ -66,6 +69,7 @@ def _publish(
         if held is None:
             runs.record_nothing_to_do(settings, "publish", [runs.EDITION], cut.number)
     else:
+        _check_erasures(project, cut)
         edition = record_edition(settings, cut.number, with_fingerprints(project, tables), seen=project.seen)
         write_manifest(settings, edition)
         runs.record_outcome(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
@@ -74,6 +78,21 @@ def _publish(
     # finish_deploy records the inputs of its copies, which requires all tables to be at one cut.
     runs.record_outcome(settings, "publish", runs.EDITION, cut.number, began, error=runs.reason(held.error))
     return edition, held
+
+
+def _check_erasures(project: Project, cut: Cut) -> None:
+    """Raise Unavailable if a person was forgotten after `cut`: tables advanced before have them, those after do not."""
+    settings = project.settings
+    streams = {stream for declaration in project.tables.values() for stream in project.logs(declaration)}
+    personal = sorted(stream for stream in streams if project.contracts[stream].sealed)
+    if personal:
+        invalidate(ERASURES.location(settings).path)
+    for stream in personal:
+        if erasures_between(settings, stream, cut.voids):
+            raise Unavailable(
+                f"a person of {stream} was forgotten after cut {cut.number} was made",
+                fix="lake run: its cut is without them",
+            )
 
 
 def pin(settings: Settings, number: int | None) -> Edition:

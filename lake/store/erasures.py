@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from lake.config import Settings
@@ -27,7 +28,7 @@ def subjects(settings: Settings, stream: str) -> set[str]:
     return {erasure.subject for erasure in entries(settings, stream)}
 
 
-def erasures_between(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
+def erasures_between(settings: Settings, stream: str, after: int, upto: float = inf) -> list[Erasure]:
     return [erasure for erasure in entries(settings, stream) if after < erasure.number <= upto]
 
 

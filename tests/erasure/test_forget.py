@@ -26,10 +26,11 @@ from lake import cost
 from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.contracts import encryption
+from lake.engine.advance import advance_all
 from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify_all
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, Unavailable
 from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.ops.maintenance import Policy, maintain
@@ -38,6 +39,7 @@ from lake.privacy import forget as purging
 from lake.privacy.audit import search_files
 from lake.privacy.forget import LostKeysResult, destroy_keys, forget, give_up, purge
 from lake.publish.cut import cut, pick_cut
+from lake.publish.publish import publish
 from lake.read.sql import reader
 from lake.session import file_modes
 from lake.store import duckdb_tables, erasures, quarantine
@@ -337,6 +339,21 @@ def test_purge_deletes_spilled_files_older_than_every_process(project: Settings)
         assert (before.exists(), theirs.exists()) == (False, True)
     purging._delete_leftovers(project)
     assert not theirs.exists()
+
+
+def test_cut_of_before_a_person_was_forgotten_is_not_published(shop: Lakehouse) -> None:
+    """Tables that advanced to it before have the person, the others do not."""
+    shop.land("orders", order(3, "margaret hamilton"))
+    ingest(shop.settings, lambda: shop.spark, shop.project.contracts)
+    before = cut(shop.project)
+    advance_all(Inputs(lambda: shop.spark, shop.project, before), ["current_order"], on_progress=print)
+    forget(shop.project, lambda: shop.spark, "orders", "margaret hamilton")
+    advance_all(Inputs(lambda: shop.spark, shop.project, before), on_progress=print)
+    with pytest.raises(Unavailable, match=f"a person of orders was forgotten after cut {before.number}"):
+        publish(shop.project, before, lambda: shop.spark, print)
+    shop.run()
+    assert customers(shop) == {1: None, 2: "grace", 3: None}
+    assert verdicts(shop) == {"identical"}
 
 
 @pytest.mark.long
