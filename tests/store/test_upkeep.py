@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from lake.store.duckdb_tables import TableFiles
 from lake.store.locks import activity, lease
 from lake.store.rows import Rows
 from lake.store.scan import Scan
+from lake.store.storage import Address
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import commit_file
 from lake.store.table_logs import forget_all, table_log
@@ -232,6 +234,37 @@ def test_vacuum_deletes_an_upload_that_delta_rs_never_finished(table: Table) -> 
     for half in halves:
         half.local.write_bytes(whole.read_bytes()[:99])
     assert {*halves} <= {*vacuum.unneeded(table.path, keep=(), since=0)}
+
+
+@pytest.mark.parametrize("deleted", [0, 1, None])
+def test_vacuum_of_a_truncated_table_begins_at_its_oldest_version(
+    table: Table, monkeypatch: pytest.MonkeyPatch, deleted: int | None
+) -> None:
+    """Even if the process was killed while it truncated."""
+    rows, version = Scan(table.path).arrow().num_rows, vacuum.begin_anew(table.path, table.position())
+    if deleted is None:
+        vacuum.truncate(table.path)
+    else:
+        with monkeypatch.context() as patched:
+            patched.setattr(Address, "delete", killed_after(deleted, Address.delete))
+            with pytest.raises(KeyboardInterrupt):
+                vacuum.truncate(table.path)
+    for file in vacuum.unneeded(table.path, keep=(0, 2, version), since=0):
+        file.delete()
+    forget_all()
+    assert Scan(table.path).arrow().num_rows == rows
+    assert vacuum.unneeded(table.path, keep=(0, 2, version), since=0) == {}
+
+
+def killed_after(count: int, delete: Callable[[Address], None]) -> Callable[[Address], None]:
+    left = iter(range(count))
+
+    def counted(file: Address) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        delete(file)
+
+    return counted
 
 
 def test_vacuum_keeps_a_file_that_spark_may_commit_for_a_day(table: Table) -> None:

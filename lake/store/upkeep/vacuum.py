@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import unquote
@@ -42,14 +42,26 @@ def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedel
     ones.
     """
     stale = delta_table(path).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
-    needed = _needed(path, sorted({*keep, since}), since)
     files = {path / entry.name: entry for entry in path.list(deep=True)}
+    oldest = _oldest_version(path, files)
+    since = max(since, oldest)
+    needed = _needed(path, sorted({since, *(version for version in keep if version >= oldest)}), since)
     gone = {file for name in stale if (file := path / name) not in needed and file in files}
     gone -= _may_be_committed(path, {file: files[file].time for file in gone}, datetime.now(UTC) - unnamed)
     gone |= {file for file in files if UPLOAD.search(file.name)}
     gone -= {file for file in gone if (checked := _checked_by(file)) in files and checked not in gone}
     gone |= {file for file in files if file.parent == path / "_delta_log" and UNCOMMITTED.fullmatch(file.name)}
     return {file: files[file].size for file in sorted(gone)}
+
+
+def _oldest_version(path: Address, files: Collection[Address]) -> int:
+    """Return the oldest version that can be read: after a truncation, that of the oldest checkpoint."""
+    if commit_file(path, 0) in files:
+        return 0
+    checkpoints = (
+        file.name for file in files if file.parent == path / "_delta_log" and CHECKPOINT.fullmatch(file.name)
+    )
+    return min((int(name[:20]) for name in checkpoints), default=0)
 
 
 def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
@@ -144,7 +156,7 @@ def truncate(path: Address, *, upto: int | None = None) -> int:
     checkpoints = (int(name[:20]) for name in names if CHECKPOINT.fullmatch(name))
     since = newest if upto is None else max(version for version in checkpoints if version <= min(upto, newest))
     durable.flush_all(path, since)
-    old = [log / name for name in names if _version(name) < since]
+    old = [log / name for name in sorted(names, key=_version) if _version(name) < since]
     gone = [*old, *unneeded(path, keep=(), since=since, unnamed=timedelta())]
     for file in gone:
         file.delete()
