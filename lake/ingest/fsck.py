@@ -107,6 +107,7 @@ class LogCheck:
     since: int | None = None
 
 
+@view()
 def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
     """Check that the log of `stream` is consistent.
 
@@ -120,11 +121,12 @@ def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
       read = accepted + duplicates + quarantined + control.
     - Rows match their fingerprints. The log continues that of the digest `since`; see `head_of`.
     """
+    load_contract(settings, stream)
+    lost = lost_batches(settings, stream)
     log_report = report(settings, stream)
     path, heads = Log(settings, stream).path, log_report.batches[::-1]
     since_batch, broken = _find_digest(heads, _parse_digest(stream, since)) if since else (None, [])
-    faults = [damage.fault.what for damage in lost_batches(settings, stream)]
-    faults += [*broken, *chain.breaks(heads)]
+    faults = [*(damage.fault.what for damage in lost), *broken, *chain.breaks(heads)]
     try:
         faults += [*chain.changes(path, heads), *_row_faults(settings, log_report)]
     except Unavailable:

@@ -24,8 +24,9 @@ from lake.store.ledger.cuts import latest_cut, prefetched_tables
 from lake.store.quarantine import LAST_BATCH
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
+from lake.store.table_logs import invalidate
 from lake.store.view import view
-from lake.store.warehouse import Warehouse
+from lake.store.warehouse import Location, Warehouse
 
 RESTORE: Final = (
     "restore a backup of the warehouse: what came after it is read again where its source can resend"
@@ -47,13 +48,20 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
 
 def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
     log = Warehouse(settings).log(stream)
-    head = delta.head(log.path, log.app)
-    batch = head.data.get("batch", 0) if head else 0
     reached, witness = last_batch(settings, stream, read)
+    batch = _newest_batch(log)
+    if batch < reached:  # the log may have been looked up before later batches were appended
+        invalidate(log.path)
+        batch = _newest_batch(log)
     if batch >= reached:
         return []
     ends = f"it ends at batch {batch}" if batch else "it is missing"
     return [Damage(log.path, log.path.url, f"{ends}, but {witness} goes up to batch {reached}", RESTORE)]
+
+
+def _newest_batch(log: Location) -> int:
+    batch: int = delta.head_or_start(log.path, log.app).data.get("batch", 0)
+    return batch
 
 
 def check_complete(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> None:

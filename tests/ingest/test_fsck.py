@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +14,11 @@ from deltalake import write_deltalake
 from infra.bench.huge import project
 from infra.bench.written import STREAM, Written
 from lake.cli import lake
+from lake.config import load_settings
 from lake.ingest import fsck
+from lake.project.project import load
+from lake.publish.cut import cut
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.scan import Scan
 from tests.checks import fault
@@ -40,6 +46,26 @@ def test_duplicate_rows_are_found_in_parts_too(seed: int, tmp_path: Path, monkey
     assert any("offsets from 0 to" in fault for fault in faults)
     monkeypatch.setattr(fsck, "IDS_AT_ONCE", 7)
     assert fsck.check_log(settings, STREAM).faults == faults
+
+
+@pytest.mark.parametrize("reads", [0, 1, 4, 7])
+def test_check_beside_an_append_finds_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: int) -> None:
+    """Another process appends a batch and makes a cut after some of the check's reads."""
+    early = project(tmp_path / "early")
+    Written(early, EVENTS).days(DAYS)
+    later = load_settings(shutil.copytree(early.project, tmp_path / "later"))
+    Written(later, EVENTS).days(1)
+    cut(load(later))
+    left, rows = iter(range(reads)), duckdb_tables.rows
+
+    def appended(*given: Any, **more: Any) -> list[dict[str, Any]]:
+        if next(left, None) is None:
+            shutil.copytree(later.warehouse_path, early.warehouse_path, dirs_exist_ok=True)
+        return rows(*given, **more)
+
+    monkeypatch.setattr(duckdb_tables, "rows", appended)
+    assert fsck.check_log(early, STREAM).faults == []
+    assert Log(early, STREAM).head().batch == DAYS + 1
 
 
 @pytest.mark.parametrize(
