@@ -98,13 +98,30 @@ def blamed(settings: Settings, error: BaseException) -> LakeError | None:
 def damage(path: Address, *, quickly: bool = False) -> Damage | None:
     """Return the first fault of the Delta table in folder `path`; None if it can be read completely.
 
-    `quickly` opens no data file, and no commit beyond what delta-rs reads; sizes are compared on a disk only.
+    `quickly` opens no data file, and no commit beyond what delta-rs reads; sizes are compared on a disk only. It finds
+    no fault in a table whose first commit is still to come, even after a crash.
     """
+    found = _damage(path, quickly=quickly)
+    if not (quickly and found):
+        return found
+    return _damage(path, quickly=True) if _has_begun(path) else None  # the first commit may have come since
+
+
+def _has_begun(path: Address) -> bool:
+    """Return whether there is a commit, or what no first commit leaves: logs and tables have one before any data."""
+    try:
+        names = [entry.name for entry in path.list(deep=True)]
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
+    if any(COMMIT.search(name) or ".checkpoint" in name for name in names):
+        return True
+    return sum(name.endswith(".parquet") for name in names) > int(path.parent.name not in {*LAYERS, "logs"})
+
+
+def _damage(path: Address, *, quickly: bool) -> Damage | None:
     try:
         return _of_files(path, within=False) if quickly else _of_log(path) or _of_files(path, within=True)
     except OSError as error:
-        if quickly and isinstance(error, FileNotFoundError):
-            return None  # a killed first build has no log yet
         file = str(error.filename) if error.filename else path.url
         return Damage(path, file, (error.strerror or "it cannot be read").lower())
     except LakeError as error:
@@ -113,7 +130,7 @@ def damage(path: Address, *, quickly: bool = False) -> Damage | None:
         raise
     except BaseException as error:  # a panic of delta-rs is not an Exception
         unread = Damage(path, f"{path}/_delta_log", f"its log cannot be read: {first_line(error)}")
-        return (damage(path) or unread) if quickly else unread
+        return (_damage(path, quickly=False) or unread) if quickly else unread
 
 
 def _of_log(path: Address) -> Damage | None:

@@ -19,10 +19,12 @@ from typing import NoReturn
 import pytest
 
 from lake import cli
-from lake.config import Settings
+from lake.config import Settings, load_settings
 from lake.errors import Unavailable
 from lake.store import duckdb_tables, keys, quarantine
 from lake.store.archive_tier import ArchivedPart
+from lake.store.damage import damage
+from lake.store.damage import damages as warehouse_damages
 from lake.store.ledger import runs
 from lake.store.upkeep import archive_parts
 from lake.store.upkeep.archive_parts import PartWriter
@@ -238,3 +240,19 @@ def test_command_reports_every_damage(
 ) -> None:
     every = [(line, place, how) for line in LINES for place, how, _ in damages() if place == at]
     try_all(every, sound, tmp_path, monkeypatch, capfd)
+
+
+@pytest.mark.parametrize("files", [["_delta_log/"], ["_delta_log/", "part-0.parquet"], ["part-0.parquet"]], ids=str)
+def test_table_before_its_first_commit_is_not_damaged(sound: Path, tmp_path: Path, files: list[str]) -> None:
+    """A writer that was killed, or another one at work, leaves such folders."""
+    settings = load_settings(shutil.copytree(sound, tmp_path / "shop"))
+    table = Warehouse(settings).book("new").path
+    for file in map(table.local.joinpath, files):
+        (file if file.name == "_delta_log" else file.parent).mkdir(parents=True, exist_ok=True)
+        if file.suffix:
+            file.write_bytes(b"PAR1")
+    assert damage(table, quickly=True) is None
+    assert [*warehouse_damages(settings, quickly=True)] == []
+    for number in range(2):
+        (table.local / f"part-{number}.parquet").write_bytes(b"PAR1")
+    assert damage(table, quickly=True) is not None
