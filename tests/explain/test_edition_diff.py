@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from copy import deepcopy
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -108,13 +110,41 @@ def test_edition_diff_compares_the_common_columns(things: Settings) -> None:
     assert found.notes == ("its definition changed between them (f, then g)",)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_edition_diff_of_a_changed_identity_has_all_rows(things: Settings, seed: int) -> None:
+    """Each side may have several rows of what identifies those of the other."""
+    dice = Random(seed)
+    sides = [
+        [(dice.randrange(3), dice.choice(["'a'", "'b'", "NULL"])) for _ in range(dice.randrange(1, 9))] for _ in "ab"
+    ]
+    for number, rows in enumerate(sides):
+        values = ", ".join(f"({k}, {v}, {at})" for at, (k, v) in enumerate(rows))
+        write(things, "silver", f"thing{number}", f"FROM (VALUES {values}) t(k, v, at{number})")
+        entry = editions.EditionTable("silver", f"silver/thing{number}", 0, "fg"[number], identity=("k", f"at{number}"))
+        editions.record_edition(things, number + 1, {"thing": entry})
+    before, after = map(Counter, sides)
+    found = _differ(things, limit=20)
+    assert (found.counts.inserted, found.counts.updated, found.counts.deleted) == (
+        (after - before).total(), 0, (before - after).total()
+    )  # fmt: skip
+    listed = Counter((row.change, row.identity["k"], row.identity["v"]) for row in found.sample)
+    text = {"NULL": None, "'a'": "a", "'b'": "b"}
+    changed = [
+        (kind, k, v)
+        for kind, some in (("insert", after - before), ("delete", before - after))
+        for k, v in some.elements()
+    ]
+    assert listed == Counter((kind, k, text[v]) for kind, k, v in changed)
+    assert "compared as a whole" in found.notes[-1]
+
+
 def test_edition_diff_compares_complete_rows_without_a_job(things: Settings) -> None:
     publish(things, 1, thing=("silver", write(things, "silver", "thing", "SELECT 1 AS k, 'a' AS v")))
     publish(things, 2, thing=("silver", write(things, "silver", "thing", "SELECT 1 AS k, 'b' AS v", mode="overwrite")))
     things.path("jobs/silver/thing.py").unlink()
     found = _differ(things)
     assert (found.counts.inserted, found.counts.updated, found.counts.deleted) == (1, 0, 1)
-    assert found.notes[-1].startswith("its job was removed")
+    assert found.notes[-2].startswith("its job was removed")
 
 
 def test_edition_diff_reports_a_table_that_it_cannot_compare(things: Settings) -> None:

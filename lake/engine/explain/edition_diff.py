@@ -5,10 +5,10 @@ Needs no JVM to compare rows. Files that both editions have are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lake.engine.engines import by_either
 from lake.engine.explain.explain import Cause, ExplainedRow, InputCauses, attach_causes, key_values
@@ -31,10 +31,13 @@ from lake.store.storage import Address
 from lake.store.table_head import CHANGE, Counts, TableHead
 from lake.store.tables import FeedGap, heads
 from lake.store.warehouse import Location, Warehouse
+from lake.text import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+COPY: Final = "_copy"
+"""Number of a row among those with the same key."""
 Key = tuple[Any, ...]
 Images = tuple[Values | None, Values | None]
 """A row before and after a change, with state columns."""
@@ -83,10 +86,6 @@ class TableVersions:
     def common(self) -> list[str]:
         return [column.name for column in self.after.columns if column.name not in self.columns.added]
 
-    def identity(self, declaration: Declaration | None) -> list[str]:
-        key = list(declaration.kind.identity) if declaration is not None else self.common
-        return key if set(key) <= set(self.common) else self.common
-
     def narrowed(self, table: Published) -> Published:
         """Return `table` with only common columns (VARCHAR if types differ) and unshared files."""
         types = {column.name: column for column in table.columns}
@@ -130,9 +129,14 @@ def diff_editions(  # noqa: PLR0913 which editions, and how much
     entries = _entry(editions[0], name), _entry(editions[1], name)
     pair = TableVersions(*(published(settings, name, edition) for edition in editions))
     declaration = project.tables.get(name)
-    counts, rows = _compare(pair, pair.identity(declaration), limit)
+    identity = _identity(entries, declaration, pair.common)
+    counts, rows = _compare(pair, identity, limit)
     notes = list(_notes(name, editions, entries, declaration))
-    if connect is not None and rows and declaration is not None:
+    if not identity:
+        notes.append(
+            "no columns identify its rows in both: they are compared as a whole, without the events behind them"
+        )
+    if connect is not None and rows and declaration is not None and identity == declaration.kind.identity:
         keys = [row.identity for row in rows]
         causes, unknown = find_causes(project, connect, declaration, editions, keys, Few.of(limit))
         rows = [replace(row, sides=sides) for row, sides in zip(rows, causes, strict=True)]
@@ -148,25 +152,40 @@ def _entry(edition: Edition, name: str) -> EditionTable:
     return edition.tables[name]
 
 
+def _identity(
+    entries: Sequence[EditionTable], declaration: Declaration | None, common: Collection[str]
+) -> tuple[str, ...]:
+    """Return the columns that identify a row in both editions, () if there are none."""
+    declared = declaration.kind.identity if declaration else ()
+    was, now = (tuple(entry.identity) or declared for entry in entries)
+    return now if was == now and {*now} <= {*common} else ()
+
+
 def _compare(pair: TableVersions, identity: Sequence[str], limit: int) -> tuple[Counts, list[RowChange]]:
-    order = ", ".join(f'coalesce(after, before)."{column}"' for column in identity)
+    """Without an identity, equal rows are matched one to one."""
+    key = identity or pair.common
+    numbered = f"*, row_number() OVER (PARTITION BY {', '.join(map(quoted, key))}) AS {COPY}"
+    order = ", ".join(f"coalesce(after, before).{quoted(column)}" for column in [*key, COPY])
     nth = f"row_number() OVER (PARTITION BY {CHANGE} ORDER BY {order})"
     with duckdb_tables.connection() as con:
         for view, table in (("old", pair.before), ("rows", pair.after)):
-            con.execute(f"CREATE TEMP VIEW {view} AS {select(con, pair.narrowed(table))}")
-        con.execute(f"CREATE TEMP TABLE changed AS {changed_pairs(pair.common, identity)}")
+            con.execute(f"CREATE TEMP VIEW {view} AS SELECT {numbered} FROM ({select(con, pair.narrowed(table))})")
+        con.execute(f"CREATE TEMP TABLE changed AS {changed_pairs([*pair.common, COPY], [*key, COPY])}")
         counted = dict(con.sql(f"SELECT {CHANGE}, count(*) FROM changed GROUP BY ALL").fetchall())
         first = con.sql(
             f"SELECT {CHANGE}, before, after FROM changed QUALIFY {nth} <= {limit} ORDER BY {CHANGE} DESC, {nth}"
         )
         rows = first.to_arrow_table().to_pylist()
     counts = Counts(counted.get("insert", 0), counted.get("update", 0), counted.get("delete", 0))
-    return counts, [_row_change(row, identity) for row in rows]
+    return counts, [_row_change(row, key) for row in rows]
 
 
-def _row_change(row: Mapping[str, Any], identity: Sequence[str]) -> RowChange:
-    image = row["after"] or row["before"]
-    return RowChange(row[CHANGE], {column: image[column] for column in identity}, row["before"], row["after"])
+def _row_change(row: Mapping[str, Any], key: Sequence[str]) -> RowChange:
+    before, after = (
+        image and {name: image[name] for name in image if name != COPY} for image in (row["before"], row["after"])
+    )
+    image = after or before
+    return RowChange(row[CHANGE], {column: image[column] for column in key}, before, after)
 
 
 def _notes(
@@ -186,7 +205,7 @@ def _notes(
     if was > now:
         yield f"edition {new.number} is of the earlier cut: the events shown are those only in edition {old.number}"
     if declaration is None:
-        yield "its job was removed: rows are compared as a whole, without the events behind them"
+        yield "its job was removed: the events behind its rows are not known"
 
 
 def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
