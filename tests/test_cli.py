@@ -107,7 +107,7 @@ def test_rows_and_definitions_are_printed_without_python_notation() -> None:
         "string 'a b'": "string, default a b",
         'array<string> "[\\"a\\"]"': 'array<string>, default ["a"]',
         "struct<a: int> None": "struct<a: int>",
-        "int 5 under a, b": "int, default 5 under a, b",
-        "int None under a, b": "int under a, b",
+        "int 5 under a, b in version 1": "int, default 5 under a, b in version 1",
+        "int None under a, b in version 1 or c in version 2": "int under a, b in version 1 or c in version 2",
     }
     assert {text: _field(text) for text in shown} == shown

@@ -146,13 +146,17 @@ def _readable(field: Field, found: Sequence[ValueOrigin], newest: Contract) -> t
 
 
 def several_names(contracts: Sequence[Contract]) -> dict[str, str]:
-    """Return text by field: `under A, B` if older events may have it under several or unknown names, else ""."""
+    """Return text by field, such as `under A, B in version 1`, if it has several or unknown names there, else "".
+
+    Definitions have this text: if it stays, so do the values of older events.
+    """
     texts = {}
     for field in contracts[-1].fields:
         known = {(name, True) for name in field.names} | {(field.name, False)}
-        names: set[str] = set()
-        for found in origins(contracts)[field.name]:
-            if len(found) != 1 or (found[0].name, bool(found[0].column)) not in known:
-                names |= {origin.name for origin in found}
-        texts[field.name] = f"under {', '.join(sorted(names))}" if names else ""
+        versions: dict[str, list[str]] = {}
+        for number, found in enumerate(origins(contracts)[field.name], 1):
+            if len(found) > 1 or not known.issuperset((origin.name, bool(origin.column)) for origin in found):
+                versions.setdefault(", ".join(origin.name for origin in found), []).append(str(number))
+        told = (f"{names} in version {', '.join(some)}" for names, some in versions.items())
+        texts[field.name] = f"under {' or '.join(told)}" if versions else ""
     return texts

@@ -87,6 +87,15 @@ def _extended(history: History, names: Sequence[str]) -> Iterator[History]:
     yield from ((*history, after) for after in successors(history[-1], names, width))
 
 
+def newest_versions(history: History, names: Sequence[str]) -> Iterator[History]:
+    """Yield the history, and with one more version: one change, or one field under some names in any order."""
+    yield history
+    yield from _extended(history, names)
+    width = max((field.width for version in history for field in version), default=0)
+    for count in range(1, len(names) + 1):
+        yield from ((*history, (Field(chosen, width),)) for chosen in permutations(names, count))
+
+
 def every_history(length: int, names: Sequence[str] = "ab") -> Iterator[History]:
     """Yield all histories of `length` changes of a contract that begins with its key alone."""
     histories: list[History] = [((),)]

@@ -177,3 +177,22 @@ def test_sql_reads_the_values_of_the_model_in_longer_histories(chain: str, seed:
 def test_tables_read_the_values_of_the_model_in_longer_histories(spark: SparkSession, chain: str) -> None:
     dice = Random(46)
     check_with_spark(spark, [histories.some_history(dice, dice.randint(5, 10)) for _ in range(60)], chain)
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))])
+def test_definition_of_a_field_changes_if_older_events_are_read_differently(seed: int) -> None:
+    """Tables advance as long as the definition stays, so all newest versions with one must read the same values."""
+    dice = Random(seed)
+    history = histories.some_history(dice, dice.randint(2, 5))
+    events = [event for event, _ in expected(history)]
+    values: dict[tuple[str, str], tuple[int | None, ...]] = {}
+    for newest in histories.newest_versions(history, "abc"):
+        contracts = contracts_of(newest)
+        names = origins.several_names(contracts)
+        for field in contracts[-1].fields[1:]:
+            definition = f"{field.type} {field.default!r} {names[field.name]}"
+            found = tuple(histories.plain(histories.read(newest, event)[field.name]) for event in events)
+            assert values.setdefault((field.name, definition), found) == found, (newest, definition)
+    unrelated = contracts_of((*history, (*history[-1], histories.Field(("z",)))))
+    names = origins.several_names(contracts_of(history))
+    assert {name: origins.several_names(unrelated)[name] for name in names} == names

@@ -64,7 +64,7 @@ def test_deploy_adds_values_ingested_under_a_name_before_its_alias(spark: SparkS
     settings = lakehouse.settings
     with pytest.raises(DeclarationError, match="thing: its definition has changed"):
         lake(settings, "run")
-    assert "contract field things.b: int → int under a, b" in lake(settings, "plan")
+    assert "contract field things.b: int → int under b, a in version 1" in lake(settings, "plan")
     lake(settings, "deploy")
     rows = [{"id": n, "b": value} for n, value in enumerate([11, 22, 33, None, 55], 1)]
     assert Lakehouse(project.project, lakehouse.home).table("thing") == rows
