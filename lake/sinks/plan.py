@@ -7,7 +7,7 @@ replaced only on request (`--resync`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
 from functools import cached_property
@@ -43,7 +43,7 @@ class DeclaredChanges:
     def _selected(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        was, now = (_image(row, self._common or self.table.columns) for row in ("before", "after"))
+        was, now = (_image(row, self._common or self.table.columns, self._retyped) for row in ("before", "after"))
         sides = {"before": self.net.before, "after": self.net.after}
         images = ", ".join(f"{_image(row, self._named(side))} AS {row}" for row, side in sides.items())
         sql = f"SELECT change, {images} FROM changes WHERE change <> 'update' OR {was} IS DISTINCT FROM {now}"
@@ -60,13 +60,21 @@ class DeclaredChanges:
             return []
         return [column for column in self.table.columns or after.types if column in before.types]
 
+    @property
+    def _retyped(self) -> set[str]:
+        before, after = self.net.before, self.net.after
+        return {c for c in self._common if before and after and before.types[c] != after.types[c]}
+
     def _named(self, side: TableInEdition | None) -> list[str]:
         types = (side or self.net.after or self.net.before).types  # type: ignore[union-attr]  # one of them is there
         return [column for column in self.table.columns or types if column in types]
 
 
-def _image(row: str, columns: Iterable[str]) -> str:
-    fields = ", ".join(f"{literal(column)}: {row}.{quoted(column)}" for column in columns)
+def _image(row: str, columns: Iterable[str], retyped: Collection[str] = ()) -> str:
+    """Return SQL of a struct. Columns of two types are comparable: as JSON, which rounds decimals, and as text."""
+    values = {column: f"{row}.{quoted(column)}" for column in columns}
+    values |= {c: f"{{json: to_json({values[c]}), text: CAST({values[c]} AS VARCHAR)}}" for c in retyped}
+    fields = ", ".join(f"{literal(column)}: {value}" for column, value in values.items())
     return f"CASE WHEN {row} IS NOT NULL THEN {{{fields}}} END"
 
 
