@@ -108,7 +108,7 @@ def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] 
         yield DeclarationError(
             f"{new.name} cannot read {old.file}: {reasons}",
             where=_place_of(new, result.locations),
-            fix="publish a new stream",
+            fix="restore it, also the names of nested records, enums and fixed types; or publish a new stream",
         )
 
 

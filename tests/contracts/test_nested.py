@@ -262,7 +262,7 @@ def test_record_accepts_a_new_optional_member(member: dict[str, Any]) -> None:
             [{"name": "zip", "type": ["null", "string"]}],
             [{"name": "zip", "type": "string"}],
             "rows cannot read",
-            "publish a new stream",
+            "restore it, also the names of nested records, enums and fixed types; or publish a new stream",
         ),
     ],
 )
