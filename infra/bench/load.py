@@ -25,7 +25,7 @@ from typing import Final
 from infra.bench.growth import STREAM, copied
 from infra.bench.times import heading
 from lake.config import Settings
-from lake.ingest.ingest import landing_backlog
+from lake.ingest.landing import backlog
 from lake.store import duckdb_tables
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import latest_edition
@@ -187,7 +187,7 @@ def seen(settings: Settings, pid: int, at: float) -> Sample:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return Sample(
         at,
-        landing_backlog(settings, STREAM)[0],
+        backlog(settings, STREAM)[0],
         sum(head.offsets.values()),
         edition.number if edition else 0,
         resident(pid),

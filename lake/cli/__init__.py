@@ -56,7 +56,7 @@ COMMANDS: Final = {command: module for module, commands in MODULES for command i
 """{command: its module}; connectors add commands."""
 
 # Imports of every command that starts Spark; they take a second or two.
-SPARK_IMPORTS = ("lake.project.project", "pyspark.sql", "pyarrow.compute")
+SPARK_IMPORTS = ("lake.project.project",)
 
 MAX_INTEGER = 2**63 - 1
 

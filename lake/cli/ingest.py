@@ -14,7 +14,7 @@ from lake.cli import LocalPath, Shell, common_options, table
 
 if TYPE_CHECKING:
     from lake.errors import LakeError
-    from lake.ingest.append import BatchCounts
+    from lake.ingest.batch_counts import BatchCounts
 
 COUNTS = ("read", "accepted", "duplicates", "quarantined")
 

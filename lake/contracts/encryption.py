@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lake.contracts.expressions import literal, quoted
+from lake.lazy import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from lake.contracts.contract import Contract
@@ -39,8 +39,6 @@ def decrypted_sql(column: str, place: str) -> str:
 
 def hmac_pads(secret: bytes) -> pa.Table:
     """Return the padded key blocks of HMAC, in a table so that no query plan shows them."""
-    import pyarrow as pa
-
     block = secret.ljust(BLOCK, b"\0")
     inner, outer = (pa.array([bytes(b ^ mask for b in block)], pa.binary()) for mask in (0x36, 0x5C))
     return pa.table({"_inner": inner, "_outer": outer})

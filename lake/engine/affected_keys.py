@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lake import cost
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pruning import inputs_with_keys
 from lake.kinds.columns import ORDER
+from lake.lazy import F, pa, pc
 from lake.project.declaration import Declaration, Input
 from lake.store.log_rows import BROADCAST
 from lake.store.rows import Rows
@@ -75,8 +73,6 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: Rows) -> tuple[Data
 
 
 def _narrowed(inputs: Inputs, declaration: Declaration, source: Input, wanted: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     frame = inputs.whole(source)
     names = declaration.kind.key_of(source.name, frame.columns)
     names = {key: sql for key, sql in names.items() if key in wanted.columns}
@@ -154,8 +150,6 @@ def _keys(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[p
 
 def reached_keys(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
     """Return the keys that `changes` of input number `side` affect although its rows do not name the key."""
-    from pyspark.sql import functions as F
-
     inputs, declaration, table = evaluation.inputs, evaluation.declaration, evaluation.table
     kind, reaching = evaluation.kind, evaluation.kind.reaching(side, changes)
     limit = inputs.collected_rows
@@ -176,8 +170,6 @@ def reached_keys(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
 
 def keys_by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> AffectedKeys:
     """Return the keys in changed rows, by the key columns that all changed inputs have; ALL if none."""
-    from pyspark.sql import functions as F
-
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     sources = [(source, f) for source, f in zip(declaration.inputs, changed, strict=True) if f is not None]
     maps = [kind.key_of(source.name, frame.columns) for source, frame in sources]

@@ -18,6 +18,7 @@ from lake.engine.columns import Analysed, scanned_columns, tags
 from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
 from lake.kinds.columns import DELIVERED, TIME, visible
+from lake.lazy import F
 from lake.project.declaration import Declaration
 from lake.session.in_process.mode import only_spark
 from lake.session.spark_session import raise_if_gone
@@ -131,7 +132,6 @@ def _fields_behind(
 
     Fields of filters count too, unless `column` is made of the event time.
     """
-    from pyspark.sql import functions as F
 
     def read(selected: Column) -> frozenset[str]:
         return scanned_columns(physical_plan(rows.select(selected)), [frame.columns for frame in frames])[side]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake.kinds.columns import visible
+from lake.lazy import F
 from lake.project.declaration import Declaration
 from lake.store.table_head import HANDED_ON, Columns
 from lake.text import SPARK, quoted
@@ -47,8 +48,6 @@ def leaf_frame(spark: SparkSession, types: Mapping[str, str], side: int) -> Data
 
     It scans no files: Spark reads no column of a frame that it knows to be empty.
     """
-    from pyspark.sql import functions as F
-
     rows = without_files(spark, {f"_{side}_{number}": type_ for number, type_ in enumerate(types.values())})
     return tagged(rows.select(*[F.col(f"_{side}_{number}").alias(name) for number, name in enumerate(types)]), side)
 
@@ -60,8 +59,6 @@ def without_files(spark: SparkSession, types: Mapping[str, str]) -> DataFrame:
 
 
 def tagged(rows: DataFrame, side: int) -> DataFrame:
-    from pyspark.sql import functions as F
-
     tagged_columns = set(visible(rows.columns))
     return rows.select(
         *[F.col(c).alias(c, metadata={TAG: [str(side), c]}) if c in tagged_columns else F.col(c) for c in rows.columns]

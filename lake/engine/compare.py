@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes, raise_sql, raised_facts
+from lake.lazy import F, pa, pc
 from lake.project.declaration import Declaration
 from lake.session.in_process.mode import in_process
 from lake.store.comparison import WAS, after_images, equal, map_columns, match, old_name, pairs
@@ -36,8 +34,6 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
 
     Both have the same columns and one row per `identity`. A deleted row has its old values.
     """
-    from pyspark.sql import functions as F
-
     # Renamed, because `rows` may descend from `old`, and then the two sides' columns are one to Spark.
     before = old.select(
         *[F.col(quoted(column, SPARK)).alias(old_name(column)) for column in rows.columns], F.lit(True).alias("_there")
@@ -99,8 +95,6 @@ def check_identity(declaration: Declaration, rows: Rows) -> Rows:
 
 
 def failing_on_duplicates(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     by = [quoted(name, SPARK) for name in identity]
     several = F.expr(f"count(*) over (partition by {', '.join(by)})")
     counted = rows.withColumn("_rows_of_identity", several)

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lake import cost
 from lake.errors import DeclarationError
+from lake.lazy import pa, pc
 from lake.project.project import Project
 from lake.store import delta
 from lake.store.comparison import WAS

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.errors import PySparkException
-
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.kinds.sql_errors import causes
@@ -36,6 +34,8 @@ def duckdb_may_refuse(settings: Settings | None = None) -> Iterator[None]:
         with by_duckdb(server=settings is not None and uses_server(settings)):
             yield
     except Exception as error:
+        from pyspark.errors import PySparkException
+
         refused = next((cause for cause in causes(error) if not isinstance(cause, LakeError)), None)
         is_of_tables = isinstance(error, LakeError) and not isinstance(error, DeclarationError)
         if refused is None or (is_of_tables and not isinstance(refused, Unsupported | PySparkException)):

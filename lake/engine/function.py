@@ -1,24 +1,18 @@
-"""Call of a job's function, with checks of what it returns.
-
-A row-by-row function gets a DataFrame whose `select` keeps the carried columns. So it may return
-`flights.select("tailnum", "carrier")`, and its kind still knows each row's place in the log.
-"""
+"""Call of a job's function, with checks of what it returns."""
 
 from __future__ import annotations
 
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, wraps
+from collections.abc import Iterable, Sequence
+from functools import cache
 from traceback import extract_tb, walk_tb
-from typing import Any, Final
-
-from pyspark.sql import DataFrame
+from typing import Final
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, in_log_order, visible, with_one_zero
-from lake.kinds.grouped_map import arrow_schema
+from lake.lazy import DataFrame, F
 from lake.project.declaration import Declaration
 from lake.quality import row_conditions
 from lake.quality.parking import BY, PLACE, ROW
@@ -37,6 +31,10 @@ def call(declaration: Declaration, inputs: Sequence[DataFrame]) -> list[DataFram
 
     Cached functions of the job run again: they may return columns or frames of another session.
     """
+    from pyspark.sql import DataFrame
+
+    from lake.engine.carrying_frame import CarryingFrame, plain
+
     kind = declaration.kind
     for value in [*declaration.function.__globals__.values()]:
         if isinstance(value, CachedFunction):
@@ -70,63 +68,6 @@ def prepared(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DataF
         ]
     except DeclarationError as fault:
         raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
-
-
-class CarryingFrame(DataFrame):
-    def __new__(cls, _: DataFrame) -> CarryingFrame:
-        return object.__new__(cls)
-
-    def __init__(self, frame: DataFrame) -> None:
-        object.__setattr__(self, "_frame", frame)
-
-    def __getattribute__(self, name: str) -> Any:
-        frame: DataFrame = object.__getattribute__(self, "_frame")
-        if name in ("select", "selectExpr"):
-            return _keeping(frame, name)
-        value = getattr(frame, name)
-        if isinstance(value, DataFrame):
-            return CarryingFrame(value)
-        return _carrying(value) if callable(value) and not name.startswith("_") else value
-
-    def __getitem__(self, item: Any) -> Any:
-        return plain(self)[item]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(plain(self), name)
-
-    def __dir__(self) -> list[str]:
-        return dir(plain(self))
-
-
-def plain(frame: DataFrame) -> DataFrame:
-    if isinstance(frame, CarryingFrame):
-        inner: DataFrame = object.__getattribute__(frame, "_frame")
-        return inner
-    return frame
-
-
-def _keeping(frame: DataFrame, method: str) -> Callable[..., DataFrame]:
-    def select(*columns: Any) -> DataFrame:
-        chosen = getattr(frame, method)(*columns)
-        missing = [c for c in CARRIED if c in frame.columns and c not in set(chosen.columns)]
-        if not missing:
-            return CarryingFrame(chosen)
-        given = columns[0] if len(columns) == 1 and isinstance(columns[0], list) else columns
-        return CarryingFrame(getattr(frame, method)(*given, *missing))
-
-    return select
-
-
-def _carrying(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = method(
-            *(plain(a) if isinstance(a, DataFrame) else a for a in args),
-            **{k: plain(a) if isinstance(a, DataFrame) else a for k, a in kwargs.items()},
-        )
-        return CarryingFrame(result) if isinstance(result, DataFrame) else result
-
-    return call
 
 
 def _complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
@@ -199,7 +140,7 @@ def _fault_of_braces(error: Exception) -> str:
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
+    from lake.kinds.grouped_map import arrow_schema
 
     for expectation in declaration.parking:
         for column in expectation.columns or ():

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from lake import cost
 from lake.engine.affected_keys import ALL, NOTHING, AffectedKeys, restrict
 from lake.engine.compare import check_identity, compare, compare_local
 from lake.engine.inputs import Evaluation
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN
+from lake.lazy import pa
 from lake.project.declaration import Declaration
 from lake.store.comparison import WAS
 from lake.store.proof.fingerprints import hashes

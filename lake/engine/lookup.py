@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake.kinds.columns import AT, ORDER, SIGN, visible
 from lake.kinds.kind import DECIDES, ROLE
+from lake.lazy import F
 from lake.store.comparison import equal
 from lake.store.scan import to_arrow
 from lake.text import SPARK, quoted
@@ -68,8 +69,6 @@ class Lookup:
     broadcast: str = "false"
 
     def matching(self) -> DataFrame:
-        from pyspark.sql import functions as F
-
         test: Column = F.expr(self.broadcast)
         for values in self.wanted:
             if values is not None:
@@ -90,8 +89,6 @@ class Lookup:
         return [Finding() if values is None else _finding(rows, values) for values in self.wanted]
 
     def _described(self) -> DataFrame:
-        from pyspark.sql import functions as F
-
         rows, is_broadcast = self.matching(), f"coalesce({self.broadcast}, false)"
         group = [F.expr(f"if({is_broadcast}, null, {sql})").alias(name) for name, sql in self.columns.items()]
         return rows.select(
@@ -104,8 +101,6 @@ class Lookup:
 
 
 def _equal(column: Column, value: Any) -> Column:
-    from pyspark.sql import functions as F
-
     if value is None:
         return column.isNull()
     if isinstance(value, dict):
@@ -116,8 +111,6 @@ def _equal(column: Column, value: Any) -> Column:
 
 
 def _all(tests: Iterable[Column]) -> Column:
-    from pyspark.sql import functions as F
-
     return reduce(and_, tests, F.lit(True))
 
 

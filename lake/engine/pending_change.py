@@ -17,6 +17,7 @@ from lake.engine.plan import stale
 from lake.engine.write import first_rows, write, write_all
 from lake.errors import DeclarationError
 from lake.kinds.columns import visible
+from lake.lazy import F
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.session import SessionFactory
@@ -229,8 +230,6 @@ def _columns(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> tuple[
 
 
 def _differing(rows: DataFrame, old: DataFrame, identity: Sequence[str], names: Sequence[str]) -> dict[str, int]:
-    from pyspark.sql import functions as F
-
     maps = map_columns(rows.schema.json())
 
     def as_compared(name: str) -> Column:

@@ -10,8 +10,6 @@ from difflib import unified_diff
 from functools import cached_property
 from typing import Final, Literal
 
-import pyarrow as pa
-
 from lake.contracts.declared_text import files_in
 from lake.contracts.evolution import is_lossless
 from lake.engine.columns import WAITING, lost_columns
@@ -19,6 +17,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.table_columns import entering, listed_new_columns
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import visible
+from lake.lazy import pa
 from lake.project.declaration import Declaration
 from lake.project.project import FIELD, SOURCE, Project
 from lake.quality.gate import check_suite_fits

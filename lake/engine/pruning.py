@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lake import cost
 from lake.contracts.contract import Contract
 from lake.engine.analysis import physical_plan, unions
 from lake.engine.columns import scanned_columns, tagged, tags
 from lake.engine.inputs import Inputs
 from lake.engine.lookup import Values
+from lake.lazy import F, pa, pc
 from lake.project.declaration import Declaration, Input
 from lake.session.in_process.mode import in_process
 from lake.store.rows import Rows
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 TIMES: Final = ("timestamp", "date")
 FAR: Final = 1 << 62
 """Microseconds beyond every event time; SQL can still add to it and subtract from it."""
-INSTANT: Final = pa.timestamp("us", "UTC")
 
 
 def inputs_with_keys(
@@ -131,13 +128,11 @@ def _ranges(keys: Rows, columns: Sequence[str]) -> Iterator[tuple[str, Span]]:
         values = ends_of.column(column)
         if values.null_count or not len(values) or not pa.types.is_temporal(values.type):
             continue
-        ends = pc.min_max(values.cast(INSTANT).cast(pa.int64())).as_py()
+        ends = pc.min_max(values.cast(pa.timestamp("us", "UTC")).cast(pa.int64())).as_py()
         yield column, (ends["min"], ends["max"])
 
 
 def _extremes(keys: DataFrame, columns: Sequence[str]) -> pa.Table:
-    from pyspark.sql import functions as F
-
     def whole(column: str, of: str) -> Column:
         return F.expr(f"if(count(*) = count({quoted(column, SPARK)}), {of}({quoted(column, SPARK)}), null)")
 

@@ -14,6 +14,7 @@ from lake.errors import DeclarationError
 from lake.ingest import event_columns
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.kind import ALL_FINAL
+from lake.lazy import F
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.quality import failures
@@ -241,15 +242,11 @@ class StoredRows:
 
 
 def event_order(rows: DataFrame, *, sign: int | Column = 1) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return rows.withColumns({ORDER: F.struct("_batch", "_arrival", "_bucket", "_offset"), SIGN: F.lit(sign)})
 
 
 def ordered(rows: DataFrame, table: Declaration) -> DataFrame:
     """Add the order of rows of a table, their identity, and the sign +1 unless they have one."""
-    from pyspark.sql import functions as F
-
     sign = F.col(SIGN) if SIGN in rows.columns else F.lit(1)
     return rows.withColumns({ORDER: F.struct(*table.kind.identity), SIGN: sign})
 

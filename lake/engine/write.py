@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pyarrow as pa
-
 from lake.engine import content_proof
 from lake.engine.compare import check_identity
 from lake.engine.explain import causes
 from lake.engine.inputs import Evaluation
 from lake.engine.table_columns import columns_when_advanced, columns_when_built, meanings
 from lake.kinds.columns import visible
+from lake.lazy import pa
 from lake.quality import gate
 from lake.store import commit
 from lake.store.ledger.runs import WHOLE

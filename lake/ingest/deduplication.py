@@ -14,15 +14,13 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lake import cost
 from lake.config import Settings
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.expressions import content, literal
 from lake.kinds.columns import with_one_zero
+from lake.lazy import pa, pc
 from lake.session.in_process.mode import in_process
 from lake.store import archive_tier, delta, duckdb_tables, log_rows
 from lake.store.duckdb_tables import TableFiles

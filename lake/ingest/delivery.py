@@ -11,9 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
@@ -21,6 +18,7 @@ from lake.errors import LakeError
 from lake.ingest import crashed_readers, record_frames
 from lake.ingest.files import Content, File, Mark, fact_texts, fault_of, unchanged
 from lake.ingest.record_frames import FileCopies, Place
+from lake.lazy import pa, pq
 from lake.records.decompression import PACKINGS
 from lake.records.read_tasks import TEXTS, FileTask, TaskFile, TextTask
 from lake.records.reader import RecordReader

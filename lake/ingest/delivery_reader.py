@@ -7,13 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
@@ -24,6 +18,7 @@ from lake.ingest.batch import NO_EVENTS, Batch
 from lake.ingest.delivery import Delivery, FileDelivery, records_of
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
+from lake.lazy import DataFrame, F, pa, pc
 from lake.records.reader import RecordReader
 from lake.records.unknown_members import LACKS
 from lake.session.in_process.mode import Unsupported, in_process, reason
@@ -31,6 +26,9 @@ from lake.session.spark_session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log_head import LogHead
 from lake.store.scan import to_frame
 from lake.text import some_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 IS_FILE: Final = f"_reason = '{Reason.FILE}'"
 
@@ -150,6 +148,8 @@ class DeliveryReader:
         return False
 
     def _finished(self, records: DataFrame) -> DataFrame:
+        from pyspark.errors import AnalysisException
+
         try:
             finished = with_event_columns(records, self.contract, now=self.now)
             finished.schema  # noqa: B018  over Connect, a plan is analysed only when its schema is read

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract, most_similar
 from lake.contracts.fields import Field
+from lake.lazy import pa, pc
 from lake.records.unknown_members import (
     REPORTED,
     UnknownMember,
@@ -32,7 +33,6 @@ from lake.store.log_head import LogHead
 from lake.text import counted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 NAMES: Final = 20
@@ -123,8 +123,6 @@ def _names_of(fields: Iterable[Field], bits: int) -> set[str]:
 
 
 def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tally: pa.Table) -> Drift:
-    import pyarrow.compute as pc
-
     extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown in REPORTED else 0
     names = _unknown_counts(parsed) if extras and not contract.sealed else {}
     drift = before.with_unknown(batch, extras, names)

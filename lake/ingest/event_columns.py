@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from lake.contracts import expressions
 from lake.contracts.contract import Contract
 from lake.contracts.expressions import bucket, identity, literal, quoted
 from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
 from lake.kinds.columns import DELIVERED, ORDER, SIGN
+from lake.lazy import F, pa
 from lake.store.log_rows import BROADCAST, REFUSAL, REFUSED
 from lake.store.quarantine import mark
 from lake.store.scan import to_frame
@@ -107,10 +106,6 @@ def _time(contract: Contract, accepted: str) -> str:
     return f"try_add({time}, coalesce({late}, {expressions.NO_TIME}))"
 
 
-TEXTS: Final = ("_source", "_id", REFUSAL)
-SCHEMA: Final = pa.schema({"_position": pa.int64(), **dict.fromkeys(TEXTS, pa.string()), "_bucket": pa.int32()})
-
-
 def marker_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) -> DataFrame:
     rows = [
         {
@@ -122,7 +117,9 @@ def marker_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEven
         }
         for event in events
     ]
-    return to_frame(spark, pa.Table.from_pylist(rows, SCHEMA))
+    texts = dict.fromkeys(("_source", "_id", REFUSAL), pa.string())
+    schema = pa.schema({"_position": pa.int64(), **texts, "_bucket": pa.int32()})
+    return to_frame(spark, pa.Table.from_pylist(rows, schema))
 
 
 def rejection_markers(rejected: DataFrame, contract: Contract, batch: int) -> DataFrame:
@@ -140,8 +137,6 @@ def rejection_markers(rejected: DataFrame, contract: Contract, batch: int) -> Da
 
 def with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
     """Add the column DELIVERED: see lake.kinds.snapshots."""
-    from pyspark.sql import functions as F
-
     file = "regexp_replace(_source, ':[0-9]+$', '')"
     own = f"cast({quoted(contract.dump)} as string)" if contract.dump else "cast(null as string)"
     event = "'refusal', cast(null as string), 'id', cast(null as string)"
@@ -150,8 +145,6 @@ def with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
 
 def markers_with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
     """Return marker rows with the columns ORDER, SIGN and DELIVERED only."""
-    from pyspark.sql import functions as F
-
     markers = with_delivery(rows, contract)
     for name, value in {"refusal": F.col(REFUSAL), "id": F.expr("substring_index(_id, ' ', 1)")}.items():
         markers = markers.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
-
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
+from lake.lazy import pa
 from lake.sources.declared import decided_by, decider
 from lake.store import delta, duckdb_tables, quarantine, voids
 from lake.store.ledger import runs
@@ -26,7 +25,7 @@ from lake.store.scan import Scan
 from lake.store.voids import Place, Target, Void, of_file_sql
 from lake.text import DUCKDB
 
-PLACE = pa.schema([("_batch", pa.int64()), ("_bucket", pa.int32()), ("_offset", pa.int64())])
+PLACE = ("_batch", "_bucket", "_offset")
 ENVELOPE = ("_batch", "_bucket", "_offset", "_id", "_source", "_time", "_watermark", "_ingested_at", "_version")
 
 
@@ -80,9 +79,9 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
 
 
 def _rows_at(log: Log, places: Collection[Place], columns: Sequence[str]) -> list[dict[str, Any]]:
-    values = [*zip(PLACE, zip(*places, strict=True), strict=True)]
-    bounds = {field.name: (min(numbers), max(numbers)) for field, numbers in values}
-    keys = pa.table([pa.array(numbers, field.type) for field, numbers in values], schema=PLACE)
+    values = dict(zip(PLACE, zip(*places, strict=True), strict=True))
+    bounds = {name: (min(numbers), max(numbers)) for name, numbers in values.items()}
+    keys = pa.table({name: pa.array(values[name], pa.int32() if name == "_bucket" else pa.int64()) for name in PLACE})
     rows: list[dict[str, Any]] = Scan(log.path, bounds=bounds).arrow(columns, keys=keys).to_pylist()
     return rows
 
@@ -147,7 +146,7 @@ def _parse_place(text: str) -> Place:
 def _check_events_exist(settings: Settings, stream: str, places: Sequence[Place]) -> None:
     stored: set[Place] = set()
     if places and delta.exists(Log(settings, stream).path):
-        rows = _rows_at(Log(settings, stream), places, PLACE.names)
+        rows = _rows_at(Log(settings, stream), places, PLACE)
         stored = {(row["_batch"], row["_bucket"], row["_offset"]) for row in rows}
     for place in places:
         if place not in stored:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from lake import cost
 from lake.config import Settings
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
+from lake.lazy import pa
 from lake.store import erasures
 from lake.store.keys import open_store
 from lake.store.log import Log

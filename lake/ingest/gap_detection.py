@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Completeness, Contract
+from lake.lazy import F
 from lake.session import file_modes
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
@@ -124,7 +125,6 @@ def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str
     `records` are events and punctuations, which `punctuation` (SQL) selects. Other runs are in the log.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     producer = quoted(complete.producer, SPARK) if complete.producer else "NULL"
     numbers = records.selectExpr(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts.contract import Contract, Producers
 from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
+from lake.lazy import F, pa
 from lake.store.log_head import LogHead, greatest
 from lake.store.scan import to_frame
 from lake.text import EPOCH, MICROSECOND, SPARK, quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -130,8 +130,6 @@ PUNCTUATED: Final = f"_reason = '{CONTROL}' AND _detail = '{PUNCTUATION}'"
 
 
 def latest_times(records: DataFrame, declared: Producers) -> dict[str, datetime]:
-    from pyspark.sql import functions as F
-
     named = records.withColumn("_producer", F.expr(_producer_sql(declared))).where("_producer IS NOT NULL")
     rows = named.groupBy("_producer").agg(F.max("_time").alias("latest")).toArrow()
     return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
@@ -142,8 +140,6 @@ def reject_excess(parsed: DataFrame, declared: Producers, known: Collection[str]
 
     The `known` producers, and after them the first new ones by name, are accepted: a repeated batch rejects the same.
     """
-    from pyspark.sql import functions as F
-
     spark, limit = parsed.sparkSession, declared.limit
     named = parsed.where(f"(_reason IS NULL OR {PUNCTUATED}) AND {_producer_sql(declared)} IS NOT NULL")
     named = named.withColumn("_producer", F.expr(_producer_sql(declared)))
@@ -168,8 +164,6 @@ def reject_excess(parsed: DataFrame, declared: Producers, known: Collection[str]
 
 
 def _producer_table(names: Collection[str]) -> pa.Table:
-    import pyarrow as pa
-
     return pa.table({"_producer": pa.array(sorted(names), pa.string())})
 
 

@@ -16,18 +16,17 @@ from functools import partial
 from itertools import chain, count
 from operator import itemgetter
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
 from lake.errors import LakeError, Unavailable
 from lake.ingest import crashed_readers, landing
-from lake.ingest.append import BatchCounts, append, unreadable_files
+from lake.ingest.append import append, unreadable_files
+from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.declared_position import declared_position
-from lake.ingest.delivery import Closing, FileDelivery
 from lake.ingest.files import Mark
 from lake.ingest.horizon import Horizon
-from lake.ingest.source_ingestion import open_ingestion
 from lake.progress import step
 from lake.session.spark_session import first_line, started
 from lake.sources.declared import DeclaredSource, sound_sources
@@ -46,9 +45,10 @@ from lake.text import some_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lake.ingest.delivery import Closing, FileDelivery
+
 Work: TypeAlias = Callable[[dict[str, BatchCounts]], None]
 """It adds what it ingests to the counts of streams, also before it fails."""
-TRACE: Final = "lake ingest STREAM --debug shows the stack trace"
 
 
 class _SparkNeeded(Exception):
@@ -154,8 +154,8 @@ class Ingestion:
             perform(group)
 
     def _deaths(self, tasks: Iterable[_Task]) -> int:
-        streams = {stream for task in tasks for stream in task.streams}
-        return max((crashed_readers.crashes(self.settings, stream).deaths for stream in streams), default=0)
+        streams = (stream for task in tasks for stream in task.streams)
+        return max((crashed_readers.crashes(self.settings, stream).deaths for stream in {*streams}), default=0)
 
     def _perform(self, subject: str, work: Work, outcome: _Outcome) -> None:
         began, ingested, sums = datetime.now(UTC), dict[str, BatchCounts](), outcome.counts
@@ -191,6 +191,8 @@ class Ingestion:
                 raise self._failed[0] from why
 
     def _drain(self, source: DeclaredSource, counts: dict[str, BatchCounts]) -> None:
+        from lake.ingest.source_ingestion import open_ingestion
+
         with open_ingestion(self.settings, self._session, self.contracts, source, now=self.now) as ingestion:
             try:
                 ingestion.drain(self.batches, self.on_more)
@@ -205,11 +207,11 @@ class Ingestion:
             delta.prefetch([landing.LANDED.location(settings).path, *(Log(settings, name).path for name in by_name)])
             listings = storage.begin(partial(_has_new_files, settings), by_name)
             unchanged = [name for name, has_new in listings.items() if not has_new.result()]
-            others = (name for name in by_name if name not in unchanged)
-            if not started() and any(_has_new_files(settings, name) for name in others):
+            if not started() and any(_has_new_files(settings, name) for name in by_name if name not in unchanged):
                 self.on_news()  # before the time of the first stream is measured
         early: dict[str, dict[str, BatchCounts]] = {name: {} for name in unchanged}
-        futures = storage.begin(lambda name: self._ingest_files(_need_spark, by_name[name], early[name]), unchanged)
+        need_spark = partial(_raise, _SparkNeeded())
+        futures = storage.begin(lambda name: self._ingest_files(need_spark, by_name[name], early[name]), unchanged)
         wait(futures.values())
 
         def ingest_stream(contract: Contract, counts: dict[str, BatchCounts]) -> None:
@@ -234,11 +236,14 @@ class Ingestion:
         def deliver(head: LogHead) -> FileDelivery | None:
             waiting = listed.keys() - landing.ingested_marks(log)
             work.remain(sum(listed[mark] for mark in waiting))
-            files = landing.pending(settings, stream, waiting, denied)
-            files = crashed_readers.readable_at_once(settings, stream, files)
+            found = landing.pending(settings, stream, waiting, denied)
+            if not (files := crashed_readers.readable_at_once(settings, stream, found)):
+                return None
             folder = landing.folder(settings, settings.landing, stream)
             repaired = unreadable_files(settings, head)
-            return FileDelivery.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
+            from lake.ingest.delivery import FileDelivery  # with Arrow
+
+            return FileDelivery.checked(settings, files, contract, folder=folder, repaired=repaired)
 
         total = ingested.setdefault(stream, BatchCounts(log.head().batch))
         with step("ingest", stream) as work:
@@ -291,7 +296,8 @@ def ingest_named(
 
 
 def _unexpected(error: Exception) -> LakeError:
-    fault = LakeError(f"unexpected error: {first_line(error)}", fix=f"{TRACE}; the other streams are ingested")
+    fix = "lake ingest STREAM --debug shows the stack trace; the other streams are ingested"
+    fault = LakeError(f"unexpected error: {first_line(error)}", fix=fix)
     fault.__cause__ = error
     return fault
 
@@ -305,23 +311,13 @@ def _by_streams(tasks: Iterable[_Task]) -> list[list[_Task]]:
     return groups
 
 
-def landing_backlog(settings: Settings, stream: str) -> tuple[int, int]:
-    landed = landing.ingested_marks(Log(settings, stream))
-    waiting = [file.size for file in landing.list_files(settings, stream) if file.mark not in landed]
-    return len(waiting), sum(waiting)
-
-
 def _has_new_files(settings: Settings, stream: str) -> bool:
     with suppress(Exception):  # reported when the stream is ingested
-        return landing_backlog(settings, stream)[0] > 0
+        return landing.backlog(settings, stream)[0] > 0
     return False
 
 
-def _need_spark() -> SparkSession:
-    raise _SparkNeeded
-
-
-def _raise(fault: LakeError, counts: dict[str, BatchCounts]) -> None:
+def _raise(fault: Exception, *_: object) -> NoReturn:
     raise fault
 
 
@@ -365,8 +361,11 @@ class IdleClosing:
 
         def deliver(head: LogHead) -> Closing | None:
             nonlocal closed
-            closed = self._idle(head)
-            return Closing(self.began) if closed else None
+            if not (closed := self._idle(head)):
+                return None
+            from lake.ingest.delivery import Closing
+
+            return Closing(self.began)
 
         ingested[self.stream] = append(self.settings, spark, self.contract, deliver, now=now)
         if closed:

@@ -95,6 +95,13 @@ def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
     return {mark_of(row) for row in chain(recorded, _files_after(log, last)) if row["batch"] <= upto}
 
 
+def backlog(settings: Settings, stream: str) -> tuple[int, int]:
+    """Return the number of files that are not ingested, and their bytes."""
+    ingested = ingested_marks(Log(settings, stream))
+    waiting = [file.size for file in list_files(settings, stream) if file.mark not in ingested]
+    return len(waiting), sum(waiting)
+
+
 def mtimes(settings: Settings, stream: str, batches: Collection[int]) -> dict[tuple[int, str], int]:
     """Return mtimes in nanoseconds by (batch, name)."""
     query = "SELECT batch, name, mtime FROM t WHERE stream = $1 AND list_contains($2, batch)"

@@ -29,7 +29,7 @@ from lake.text import counted, some_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lake.ingest.append import BatchCounts
+    from lake.ingest.batch_counts import BatchCounts
     from lake.ingest.delivery import ReplayDelivery
     from lake.store.log_head import LogHead
 
@@ -195,7 +195,8 @@ class _Replaying:
     failed: dict[str, Rejected] = field(default_factory=dict)
 
     def run(self, spark: Callable[[], SparkSession], now: datetime | None) -> BatchCounts:
-        from lake.ingest.append import BatchCounts, append
+        from lake.ingest.append import append
+        from lake.ingest.batch_counts import BatchCounts
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
         rows = self._without_upcast() if self.contract.upcast and not self.is_repaired else self.rows

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract, sound_contracts
 from lake.errors import DeclarationError, did_you_mean
-from lake.ingest.append import BatchCounts, append
+from lake.ingest.append import append
+from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.declared_position import declared_position
 from lake.ingest.delivery import SourceDelivery
 from lake.progress import step

@@ -13,10 +13,10 @@ from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same, with_stored_ord
 from lake.kinds.finality import FINAL, TIMES, WithFinality, is_past
 from lake.kinds.kind import COUNTS, DROPPED, INTO, ROLE, TimeBounds
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, Totals, not_null
-from lake.kinds.spark import Column, DataFrame, F
-from lake.kinds.spark import Window as Over
 from lake.kinds.windows.event_windows import Session, with_sessions
 from lake.kinds.windows.window import END, START, Window, is_late
+from lake.lazy import Column, DataFrame, F
+from lake.lazy import Window as Over
 from lake.text import SPARK, quoted
 
 # The number of a group's rows; a group without rows is deleted.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from lake.errors import DeclarationError
-from lake.kinds.spark import Column, DataFrame, F, T, Window
+from lake.lazy import Column, DataFrame, F, T, Window
 from lake.text import SPARK, quoted
 
 # Columns that the engine adds to a function's input and reads from its output.

@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from lake.kinds.columns import names, partition_by
 from lake.kinds.kind import Kind
-from lake.kinds.spark import DataFrame, F
+from lake.lazy import DataFrame, F
 
 # Columns of prepared rows, beside the function's.
 FORMER: Final = "__former"  # true of a row that deletes its former key

@@ -12,7 +12,7 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, in_log_order, names, newest, same, visible
 from lake.kinds.finality import WithFinality, instant
 from lake.kinds.kind import ROLE, newest_of
-from lake.kinds.spark import DataFrame, F, Window
+from lake.lazy import DataFrame, F, Window
 
 
 @frozen(kw_only=True)

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.kind import ALL_FINAL, Kind
-from lake.kinds.spark import Column, DataFrame, F
+from lake.lazy import Column, DataFrame, F
 from lake.text import EPOCH, MICROSECOND
 
 FINAL: Final = "is_final"

@@ -29,7 +29,7 @@ from lake.kinds.kind import APPLIED, ROLE, Kind
 from lake.kinds.kind import REFUSED as REFUSED_AS
 from lake.kinds.python_values import too_long
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, state_struct
-from lake.kinds.spark import DataFrame, F, Window
+from lake.lazy import DataFrame, F, Window
 from lake.text import field_type, split_fields
 
 _DIGITS: Final = re.compile(r"\b(?:decimal|dec|numeric)\s*\(\s*(\d+)", re.IGNORECASE)

@@ -12,15 +12,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Any, Final, TypeAlias
 
 from lake.errors import DeclarationError
-from lake.kinds.spark import Column, DataFrame, T
 from lake.kinds.sql_errors import raised_objects
+from lake.lazy import Column, DataFrame, T, pa
 
-Work = Callable[[pa.RecordBatch], pa.RecordBatch]
+Work: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
 Place = str | Mapping[str, str]
 """BATCH:BUCKET:OFFSET or BATCH::ARRIVAL of an event; {column: text} of a table's row; "" if unknown."""
 

@@ -37,7 +37,7 @@ from lake.kinds.columns import (
 from lake.kinds.deletes import GONE
 from lake.kinds.kind import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
 from lake.kinds.snapshots import DumpedRows, only_events
-from lake.kinds.spark import DataFrame, F
+from lake.lazy import DataFrame, F
 
 VALID: Final = ("valid_from", "valid_to", "is_current", "version_id")
 CLOSED: Final = "_closed_by_delete"  # state: true if a delete ended the version

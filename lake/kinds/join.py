@@ -12,8 +12,8 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import as_sql, names, newest, partition_by, visible
 from lake.kinds.finality import OPEN, WithFinality, instant
 from lake.kinds.kind import ROLE, newest_of
-from lake.kinds.spark import DataFrame, F
 from lake.kinds.windows.zones import interval, micros
+from lake.lazy import DataFrame, F
 
 How = Literal["inner", "left", "right", "full"]
 

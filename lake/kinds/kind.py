@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import ORDER, partition_by
-from lake.kinds.spark import DataFrame, F
+from lake.lazy import DataFrame, F
 
 ALL_FINAL: Final = datetime.max.replace(tzinfo=UTC)
 """The horizon of a log that waits for no producer: all its rows are final."""

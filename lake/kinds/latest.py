@@ -18,7 +18,7 @@ from lake.kinds.columns import AGAIN, AT, SIGN, as_sql, in_log_order, names, pla
 from lake.kinds.deletes import GONE, KeyedRows
 from lake.kinds.kind import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES, Kind
 from lake.kinds.snapshots import DumpedRows, only_events
-from lake.kinds.spark import DataFrame, F
+from lake.lazy import DataFrame, F
 
 SINCE: Final = "_since"  # state: the place of the key's newest delete
 HELD: Final = "_held"  # true of a row of the table

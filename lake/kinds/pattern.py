@@ -18,9 +18,9 @@ from lake.kinds.kind import INTO, ROLE
 from lake.kinds.kind import STEP as ROLE_STEP
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, MatchWork
 from lake.kinds.measures.measure import Measure, StateColumn, Totals
-from lake.kinds.spark import DataFrame, F, Window
 from lake.kinds.sql import rounding
 from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
+from lake.lazy import DataFrame, F, Window
 from lake.text import MICROSECOND
 
 MATCH_ID: Final = "match_id"

@@ -13,8 +13,8 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import AT, ORDER, one_zero
 from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, source_of, with_keys_together
 from lake.kinds.python_values import Normal, many_digits, normal
-from lake.kinds.spark import Column, DataFrame, F, T
 from lake.kinds.sql import rounding
+from lake.lazy import Column, DataFrame, F, T
 from lake.text import field_type, type_parts
 
 REFUSED: Final = "refused"  # the number of a key's refused events

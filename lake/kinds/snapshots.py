@@ -19,7 +19,7 @@ from attrs import field, frozen
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import DELIVERED, ORDER, in_log_order, names, partition_by, same
 from lake.kinds.deletes import GONE, KeyedRows
-from lake.kinds.spark import Column, DataFrame, F
+from lake.lazy import Column, DataFrame, F
 
 DUMP: Final = "__dump"  # a value of the dump column
 PARTITION_VALUE: Final = "__part"  # with a number: a value of a partition column

@@ -12,7 +12,7 @@ from attrs.converters import optional
 from lake.errors import DeclarationError
 from lake.kinds.columns import names, visible
 from lake.kinds.kind import Kind
-from lake.kinds.spark import DataFrame
+from lake.lazy import DataFrame
 
 
 @frozen(kw_only=True)

@@ -23,6 +23,7 @@ from lake.config import Settings
 from lake.contracts import declared_files
 from lake.errors import DeclarationError, Unavailable, full
 from lake.ingest.field_encryption import BLANKED
+from lake.lazy import pa
 from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.session import file_modes
@@ -232,8 +233,6 @@ def _copy_blanked(location: Location, target: Address) -> int | None:
     """Copy a quarantine as `_copy_table` does, without texts and with each detail blanked."""
     if not delta.exists(location.path):
         return None
-    import pyarrow as pa
-
     version = delta.version(location.path)
     blank = {"raw": "", "detail": BLANKED}
     rows = Scan(location.path, version).arrow([name for name in quarantine.COLUMNS if name not in blank])

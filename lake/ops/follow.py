@@ -12,7 +12,7 @@ from typing import Final
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
-from lake.ingest.ingest import landing_backlog
+from lake.ingest.landing import backlog
 from lake.ops.idle import RunInputs
 from lake.ops.maintenance import Policy, maintain
 from lake.ops.pipeline import Cycle, run
@@ -98,7 +98,7 @@ class _Following:
 
 
 def _is_behind(settings: Settings, done: Cycle, on_progress: OnProgress) -> bool:
-    left = {stream: landing_backlog(settings, stream) for stream in done.streams}
+    left = {stream: backlog(settings, stream) for stream in done.streams}
     for stream, (files, size) in left.items():
         if files:
             on_progress(f"behind  {stream}: {files} files, {size:,} bytes still to ingest")

@@ -19,9 +19,9 @@ from lake.engine.advance import advance_all
 from lake.engine.inputs import Inputs
 from lake.engine.verbs import Advanced
 from lake.errors import DeclarationError, LakeError
-from lake.ingest.append import BatchCounts
-from lake.ingest.ingest import Ingestion, landing_backlog
-from lake.ingest.landing import LANDED
+from lake.ingest.batch_counts import BatchCounts
+from lake.ingest.ingest import Ingestion
+from lake.ingest.landing import LANDED, backlog
 from lake.ops.ordering_lint import find_unordered_tables
 from lake.progress import OnProgress
 from lake.project.project import Project, load
@@ -143,7 +143,7 @@ def is_short_run(project: Project) -> bool:
         return False
     with suppress(Exception), view():  # a later reader reports what cannot be read
         prefetch(book.location(settings).path for book in (EDITIONS, LANDED))
-        pending = sum(landing_backlog(settings, stream)[1] for stream in project.contracts)
+        pending = sum(backlog(settings, stream)[1] for stream in project.contracts)
         return pending <= cost.BRIEF_BYTES and _is_small(project)
     return False
 
@@ -273,7 +273,7 @@ def _ingest(work: Ingestion, on_progress: OnProgress) -> tuple[dict[str, BatchCo
 
 def _ingest_despite_fault(settings: Settings, spark: SessionFactory, on_progress: OnProgress) -> None:
     contracts, _ = sound_contracts(settings)
-    if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
+    if source_names(settings) or any(backlog(settings, stream)[0] for stream in contracts):
         on_progress("a declaration is faulty: events are ingested, but no table advances")
         _ingest(Ingestion(settings, spark, contracts), on_progress)
 

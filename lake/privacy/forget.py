@@ -27,8 +27,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream
 from lake.contracts.expressions import literal, quoted
@@ -36,6 +34,7 @@ from lake.engine.engines import by_either
 from lake.errors import DeclarationError
 from lake.ingest.field_encryption import BLANKED
 from lake.ingest.source_ingestion import delete_spooled_records
+from lake.lazy import F, pa
 from lake.privacy import search
 from lake.project.project import Project
 from lake.publish.check import tables_at_cut
@@ -62,11 +61,6 @@ from lake.text import moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-RECORDS: Final = pa.schema(
-    [(name, {"since": pa.int64(), "at": pa.timestamp("us", "UTC")}.get(name, pa.string())) for name in sent.IDENTITY]
-)
-PLACES: Final = pa.schema([("_batch", pa.int64()), ("_number", pa.int32()), ("source", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -102,8 +96,6 @@ def _personal_values(
     project: Project, connect: SessionFactory, contract: Contract, subject: str
 ) -> tuple[int, frozenset[str]]:
     """Return the number of a person's events, and the values that only they have, without `shared` fields."""
-    from pyspark.sql import functions as F
-
     log = Log(project.settings, contract.name)
     head = log.head()
     theirs = f"(cast({quoted(contract.subject or '')} AS string) <=> {literal(subject)})"
@@ -229,7 +221,8 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None
         if records is None:
             table.update(blank, **options)
         else:
-            merge = table.merge(pa.Table.from_pylist(records, PLACES), same, "s", "t", **options)
+            places = pa.schema([("_batch", pa.int64()), ("_number", pa.int32()), ("source", pa.string())])
+            merge = table.merge(pa.Table.from_pylist(records, places), same, "s", "t", **options)
             merge.when_matched_update({**blank, "source": "s.source"}).execute()
     durable.flush(path)
 
@@ -303,7 +296,9 @@ def _truncate_sent(settings: Settings) -> None:
         return
     same = [f'(t."{name}" IS NOT DISTINCT FROM s."{name}")' for name in sent.IDENTITY]
     with lease(settings, place.lease):
-        kept = pa.Table.from_pylist(sent.open_records(settings), RECORDS)
+        others = {"since": pa.int64(), "at": pa.timestamp("us", "UTC")}
+        columns = pa.schema([(name, others.get(name, pa.string())) for name in sent.IDENTITY])
+        kept = pa.Table.from_pylist(sent.open_records(settings), columns)
         with delta_writer.changing(place.path) as (table, properties):
             merge = table.merge(kept, " AND ".join(same), "s", "t", commit_properties=properties)
             merge.when_not_matched_by_source_delete().execute()

@@ -10,8 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-import pyarrow as pa
-
 from lake.engine import integrity
 from lake.engine.advance import advance
 from lake.engine.content_proof import with_fingerprints
@@ -22,6 +20,7 @@ from lake.engine.plan import load_suites, stale
 from lake.engine.rebuild import rebuild
 from lake.engine.verbs import Advanced, after_inputs
 from lake.errors import Unavailable
+from lake.lazy import pa
 from lake.progress import OnProgress, step
 from lake.project.declaration import Declaration
 from lake.project.project import Project

@@ -14,13 +14,11 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from fractions import Fraction
 from math import ceil, floor, inf, isfinite
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
+from lake.lazy import pa
 from lake.text import literal, quoted
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Key = Fraction | float | str
 """Exact value in Python: numbers, days and microseconds since 1970 as fractions; NaN and infinity as floats."""

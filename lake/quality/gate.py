@@ -14,12 +14,11 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from lake.contracts.declared_text import files_in
 from lake.errors import DeclarationError, QualityError
 from lake.kinds.columns import visible
 from lake.kinds.grouped_map import arrow_schema
+from lake.lazy import F, pa
 from lake.quality import row_conditions
 from lake.quality.edition_comparison import judge_edition_changes
 from lake.quality.failures import fix_text, stop_messages
@@ -204,8 +203,6 @@ def judge_frame(
     identity: Sequence[str],
 ) -> list[ExpectationResult]:
     """Judge single rows on Spark's executors, with the SQL of rows in memory. Raises DeclarationError."""
-    from pyspark.sql import functions as F
-
     tests = list[str]()
     for expectation in expectations:  # three tests each: is a row in scope, is it considered, does it fail
         with expectation.convert_errors():
@@ -228,8 +225,6 @@ def judge_frame(
 
 
 def _examples(rows: DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
-    from pyspark.sql import functions as F
-
     columns = [F.col(quoted(name, SPARK)) for name in dict.fromkeys(names)]
     ordered = rows.select(*columns).orderBy(*(column.asc_nulls_last() for column in columns))
     found: list[dict[str, Any]] = to_arrow(ordered.limit(EXAMPLES)).to_pylist()

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError
+from lake.lazy import pa
 from lake.quality.columns import exact
 from lake.quality.row_tests import QUANTILES, CheckedRows, FailureCounts, exact_bounds, register_rows
 from lake.quality.statistics import ABSENT, JUDGED_BY, OUTSIDE
@@ -26,7 +27,6 @@ from lake.quality.suite import Expectation
 from lake.store import duckdb_tables
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from great_expectations.expectations.expectation import Expectation as Judge
 
 LAZY_MODULES: Final = ("altair", "scipy.stats")

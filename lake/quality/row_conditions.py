@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
+from lake.lazy import pa
 from lake.quality.columns import (
     BINARY,
     EXACT,
@@ -33,7 +34,6 @@ from lake.session.duck import connect
 from lake.text import literal
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column
 
 IGNORED: Final[Mapping[str, str]] = {
@@ -147,8 +147,6 @@ def _why_it_fails(query: str, text: str) -> str:
 
 
 def _length_column(terms: ExpectationTerms) -> ExpectationColumn:
-    import pyarrow as pa
-
     column, sql = terms.column.require_kind(TEXT, BINARY, LIST), terms.column.sql
     length = {TEXT: f"length({sql})", BINARY: f"octet_length({sql})", LIST: f"len({sql})"}[column.kind]
     return ExpectationColumn(f"length of {column.name}", pa.int64(), expression=length)
@@ -227,8 +225,6 @@ def _equality_sql(a: ExpectationColumn, b: ExpectationColumn) -> str:
 
 def _sum_equals_sql(terms: ExpectationTerms) -> str:
     """Doubles are added in column order if one column is a float."""
-    import pyarrow as pa
-
     columns, total = terms.column_list, (terms.kwargs["sum_total"], "sum_total")
     if any(column.require_kind(*NUMBERS).kind == FLOAT for column in columns):
         added = " + ".join(column.double for column in columns)

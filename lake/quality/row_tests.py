@@ -12,9 +12,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
-import pyarrow as pa
 
 from lake.errors import DeclarationError
+from lake.lazy import pa
 from lake.quality.columns import NUMBERS, SCALAR, ExpectationColumn, Key, UnsuitableExpectation, display
 from lake.quality.expectation_types import SUM_CHANGED, UNIQUE
 from lake.quality.row_conditions import ROW_CONDITIONS, ExpectationTerms, bounds_sql, expectation_columns, failure_sql

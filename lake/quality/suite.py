@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from lake.config import Settings
 from lake.contracts.declared_text import declared_text, decoder, json_text, parse_json
 from lake.errors import DeclarationError, did_you_mean
+from lake.lazy import pa
 from lake.quality import parking
 from lake.quality.columns import UnsuitableExpectation
 from lake.quality.expectation_types import ExpectationRule, known_types, rule_of
@@ -31,9 +32,6 @@ from lake.quality.row_conditions import (
     failure_sql,
     pattern_fault,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Severity = Literal["stop", "warn", "park"]
 SEVERITIES: Final = ("stop", "warn", "park")

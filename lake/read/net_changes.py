@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import duckdb
 
 from lake.config import Settings
+from lake.lazy import pa
 from lake.read.locked_database import connect_spilling, select
 from lake.read.sql import EditionReader
 from lake.store.comparison import FEED, SIGN, changed_pairs, proven_feed
@@ -23,17 +24,12 @@ from lake.store.table_head import CHANGE
 from lake.store.warehouse import Warehouse
 from lake.text import literal, quoted
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 BATCH_ROWS: Final = 10_000
 NO_CHANGES: Final = "SELECT NULL::VARCHAR AS change, NULL::VARCHAR AS before, NULL::VARCHAR AS after WHERE false"
 
 
 def stream(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
     """Return a reader of all batches but the first, which has the schema and no rows."""
-    import pyarrow as pa
-
     return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
 
 
@@ -113,8 +109,6 @@ class NetChanges:
         return NetChange(row["change"], key, before, after)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         with connect_spilling(self.settings) as con:
             try:
                 reader = con.sql(self._sql(con)).to_arrow_reader(BATCH_ROWS)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.errors import DeclarationError, StartOver, did_you_mean
+from lake.lazy import pa
 from lake.read.net_changes import NetChange, NetChanges, net_changes
 from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
@@ -23,9 +23,6 @@ from lake.store.ledger.consumers import Consumer
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass

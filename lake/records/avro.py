@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final, TypeAlias
 
 import avro.schema
-import pyarrow as pa
 
 from lake.contracts.avro_text import parse
+from lake.lazy import pa
 from lake.records.avro_values import LONG_BYTES, decoder, has_no_bytes, is_endless, map_of, parts, read_bytes, read_long
 from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expansion_fault, line_bytes
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, first_line, is_caused_by_content

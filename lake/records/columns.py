@@ -8,11 +8,10 @@ from decimal import Decimal
 from typing import Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lake.contracts.fields import Field
 from lake.contracts.written_form import NUMBERS
+from lake.lazy import pa, pc
 from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, Memo, RawValue, WrongValue
 from lake.records.times import FIRST_DAY, LAST_DAY
 from lake.records.values import Reader, Value, excerpt, reader

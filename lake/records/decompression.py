@@ -7,8 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
-import pyarrow as pa
-
+from lake.lazy import pa
 from lake.records.raw_values import FileFault
 
 PACKINGS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".zip": "zip"}

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from lake.contracts.fields import Field
+from lake.lazy import pa
 from lake.records.columns import arrow_type
 from lake.records.debezium_values import converter
 from lake.records.raw_values import RawValue, WrongValue

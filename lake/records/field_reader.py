@@ -10,12 +10,11 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lake.contracts import literals
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
+from lake.lazy import pa, pc
 from lake.records import json_value
 from lake.records.columns import NO_VALUE, arrow_type, column
 from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, as_list

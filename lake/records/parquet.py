@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, BinaryIO, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
+from lake.lazy import pa, pc, pq
 from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expansion_fault, line_bytes
 from lake.records.parquet_values import converter, leaves
 from lake.records.raw_values import ColumnRecords, FileFault

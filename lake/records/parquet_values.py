@@ -15,10 +15,8 @@ from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from lake.lazy import pa, pc, pq
 from lake.records import times
 from lake.records.json_value import plain_text, uuid_text
 from lake.records.raw_values import RawValue, as_list

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final
 from urllib.parse import unquote_to_bytes
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lake.contracts.csv_options import CsvOptions
 from lake.contracts.reasons import Reason
+from lake.lazy import pa, pc
 from lake.records import avro, csv_text, json_text, parquet
 from lake.records.decompression import PACKINGS, DecompressedFile, check_encoding
 from lake.records.raw_values import ColumnRecords, FileFault, RawValue, TextRecords, first_line, is_caused_by_content

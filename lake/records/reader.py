@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 
 from lake.contracts.fields import Field
 from lake.contracts.reasons import BLANK, Reason
+from lake.lazy import pa
 from lake.records import json_value
 from lake.records.debezium import Envelope, MessageDecoder
 from lake.records.field_reader import FieldColumn, FieldReader, Rejections

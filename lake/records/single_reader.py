@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow.compute as pc
-
 from lake.contracts.reasons import CONTROL, Reason
+from lake.lazy import pc
 from lake.records.field_reader import NOT_TEXT, FieldReader, Rejections, is_number
 from lake.records.raw_values import ABSENT, RawValue, TextRecords, WrongValue
 from lake.records.reader import RecordReader

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lake.contracts.fields import Field
+from lake.lazy import pa
 from lake.records.json_value import encoder, parse_if_json
 from lake.records.raw_values import RawValue
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lake.contracts.contract import Contract
 
 
@@ -94,8 +93,6 @@ def _paths(field: Field, path: str) -> Iterator[str]:
 
 def without_declared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
     """Return `extras` without declared members, as canonical JSON; null if nothing is left."""
-    import pyarrow as pa
-
     return pa.array([_without_declared(text, fields) for text in extras.to_pylist()], pa.string())
 
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import duckdb
 
 from lake.errors import DeclarationError, did_you_mean
+from lake.lazy import pa
 from lake.session.duck import connect
 from lake.session.spark_session import first_line
 from lake.sinks.sink import CHANGES
 from lake.text import literal
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 LOCKED: Final = """SET enable_external_access = false; SET autoinstall_known_extensions = false;
     SET autoload_known_extensions = false; SET python_enable_replacements = false; SET lock_configuration = true"""
@@ -58,8 +56,6 @@ class Condition:
 
     def of(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """Yield the changes that satisfy it, after one empty batch with the schema. Raises DeclarationError."""
-        import pyarrow as pa
-
         with closing(_locked_connection()) as con:
             yield self._matching(con, pa.RecordBatch.from_pylist([], schema=batches.schema))
             for batch in batches:
@@ -82,8 +78,6 @@ class Condition:
 
 def query_batch(con: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, sql: str) -> pa.RecordBatch:
     """Return the result of a query of the table `changes`, which has the rows of `batch`."""
-    import pyarrow as pa
-
     result = con.from_arrow(pa.Table.from_batches([batch])).query("changes", sql)
     rows = result.to_arrow_table().combine_chunks()  # type: ignore[union-attr]  # it is a query
     return rows.to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema=rows.schema)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from lake.errors import LakeError
+from lake.lazy import pa
 from lake.read.net_changes import stream
 from lake.session.duck import connect
 from lake.sinks.sink import TableChanges, TargetTable
 from lake.text import literal, quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from duckdb.sqltypes import DuckDBPyType
 
 NULL: Final = "%null"
@@ -57,8 +57,6 @@ def named_rows(
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield larger batches: preparing the SQL takes as long as running it for ten thousand rows."""
-    import pyarrow as pa
-
     gathered, rows, size = list[Any](), 0, 0
     for batch in batches:
         gathered.append(batch)
@@ -234,8 +232,6 @@ def _typed(
 def _typed_batch(
     con: duckdb.DuckDBPyConnection, query: str, rows: Sequence[tuple[str | None, str]]
 ) -> tuple[pa.RecordBatch, list[str | None]]:
-    import pyarrow as pa
-
     names, texts = zip(*rows, strict=True) if rows else ((), ())
     given = pa.table({"name": pa.array(names, pa.string()), "text": pa.array(texts, pa.string())})
     found = _query(con.from_arrow(given), "rows", query)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.errors import DeclarationError, StartOver, did_you_mean
+from lake.lazy import pa
 from lake.read.net_changes import NetChanges, TableInEdition, stream
 from lake.session.duck import connect
 from lake.sinks.condition import query_batch
@@ -24,9 +24,6 @@ from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTabl
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
 from lake.text import literal, quoted
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,6 @@ class DeclaredChanges:
         return stream(self.table.condition.of(changes)) if self.table.condition else changes
 
     def _selected(self) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         was, now = (_image(row, self._common or self.table.columns, self._retyped) for row in ("before", "after"))
         sides = {"before": self.net.before, "after": self.net.after}
         images = ", ".join(f"{_image(row, self._named(side))} AS {row}" for row, side in sides.items())

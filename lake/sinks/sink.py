@@ -16,14 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from lake.errors import LakeError, Unavailable
+from lake.lazy import pa
 from lake.store.snapshot import Column
 from lake.text import plain
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Mode: TypeAlias = Literal["mirror", "upsert", "append"]
 """Rows of the target's table: the edition's rows; those plus deleted ones; or one row per change."""

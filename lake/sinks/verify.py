@@ -10,12 +10,13 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import duckdb
 
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
+from lake.lazy import pa
 from lake.read.locked_database import connect_spilling
 from lake.read.net_changes import TableInEdition
 from lake.sinks.deliver import VERB, SentTable
@@ -36,9 +37,6 @@ from lake.store.locks.lease import lease
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint, duck_hash, fields_of
 from lake.store.snapshot import Column
 from lake.text import literal, quoted
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 RESHAPED: Final = "it was not delivered as it is declared now"
 SHOWN: Final = 10

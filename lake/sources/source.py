@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from lake.lazy import pa
 
 Progress: TypeAlias = Mapping[str, Any]
 """Position of a source as JSON, opaque to all others."""

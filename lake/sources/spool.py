@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lake.config import Settings
+from lake.lazy import pa, pc, pq
 from lake.session import file_modes
 from lake.sources.source import Progress, SourceRecord
 

@@ -10,13 +10,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from lake import cost
 from lake.errors import LawError, Unavailable
+from lake.lazy import pa, pc, pq
 from lake.store import delta, delta_writer
 from lake.store.comparison import TYPE
 from lake.store.delta import Position

@@ -17,20 +17,18 @@ from concurrent.futures import wait
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lake.errors import StorageError
+from lake.lazy import pa
 from lake.store.storage import Address
 from lake.store.table_log import TableState, metadata_of
 from lake.store.table_logs import table_log
 from lake.store.view import view
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Unreadable = DeltaError
 FORMAT: Final = 1
@@ -164,8 +162,6 @@ def files(table: TableState) -> list[str]:
 
 def file_actions(table: TableState) -> pa.Table:
     """Return a row for each file of the table: its path, size, partition and statistics."""
-    import pyarrow as pa
-
     return pa.table(table.get_add_actions(flatten=True))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from arro3.core import Table
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, Schema, WriterProperties, write_deltalake
@@ -20,15 +20,13 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from lake import cost
 from lake.errors import LakeError, Unavailable
+from lake.lazy import pa, pc
 from lake.session.spark_session import first_line
 from lake.store import truncated_commit
 from lake.store.delta import Position, commits, exists, file_actions, new_writer, open_table
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table, metadata_of
 from lake.store.table_logs import invalidate, table_log
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Beaten = CommitFailedError
 LOOKED_BACK: Final = 100
@@ -112,8 +110,6 @@ def writer_properties(
 
 def rows_and_bytes(table: TableState) -> tuple[int, int]:
     """Return rows and bytes of the files of `table` that have statistics."""
-    import pyarrow.compute as pc
-
     files = file_actions(table).select(["num_records", "size_bytes"]).drop_null()
     rows, size = (pc.sum(column).as_py() or 0 for column in files.columns)
     return rows, size
@@ -222,8 +218,6 @@ def may_have_far_times(table: TableState) -> bool:
     Spark wrote INT96 until this project set another type. delta-rs reads it as 64-bit nanoseconds, so it alters what is
     before 1677 or after 2262; DuckDB and Spark read it right.
     """
-    import pyarrow as pa
-
     names = [*_times(pa.schema(table.schema()))]
     if not names:
         return False
@@ -233,8 +227,6 @@ def may_have_far_times(table: TableState) -> bool:
 
 def _times(fields: pa.Schema | pa.StructType, within: str = "") -> Iterator[str]:
     """Yield the dotted names of columns with instants. Lists and maps have no statistics; local times were no INT96."""
-    import pyarrow as pa
-
     for field in fields:
         if pa.types.is_struct(field.type):
             yield from _times(field.type, f"{within}{field.name}.")
@@ -243,8 +235,6 @@ def _times(fields: pa.Schema | pa.StructType, within: str = "") -> Iterator[str]
 
 
 def _is_far(files: pa.Table, name: str) -> bool:
-    import pyarrow.compute as pc
-
     columns = [f"{kind}.{name}" for kind in ("min", "max", "null_count")]
     if not {*columns} <= {*files.column_names}:
         return bool(files.num_rows)

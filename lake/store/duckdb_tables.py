@@ -14,6 +14,7 @@ from arro3.core import Schema, Table
 from deltalake.exceptions import TableNotFoundError
 
 from lake.errors import LakeError, StorageError
+from lake.lazy import pa
 from lake.session.duck import FILE_SYSTEMS, connect
 from lake.store import archive_tier
 from lake.store.delta import Position, exists, opened
@@ -24,7 +25,6 @@ from lake.store.table_log import TableState
 from lake.text import parquet_rows, quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 FILE: Final = "_file"

@@ -15,6 +15,7 @@ from lake.config import Settings
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.lazy import pa, pc
 from lake.store import delta, delta_writer, duckdb_tables, durable, erasures, log_rows
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
@@ -31,7 +32,6 @@ from lake.store.warehouse import Located, Location, Warehouse
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 LOCAL_TIME: Final = "timestamp_ntz"
@@ -205,9 +205,6 @@ class Log(Located):
         """
         if not contract.sealed:
             return None
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         store = self.key_store()
         parts = store.all_keys(self.stream) if among is None else iter([store.keys_of(self.stream, among)])
         gone = pa.array(sorted(erasures.subjects(self.settings, self.stream)), pa.string())

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from lake.contracts import encryption, evolution, origins
 from lake.contracts.contract import Contract
+from lake.lazy import pa
 from lake.store.scan import TIME
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 BROADCAST: Final = -1  # the bucket of events without a key

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.contracts.reasons import Reason
+from lake.lazy import pa
 from lake.session.in_process.mode import in_process
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.scan import Scan
@@ -21,7 +22,6 @@ from lake.store.storage import Address
 from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 COLUMNS: Final = {
@@ -150,8 +150,6 @@ class Redelivery:
 
 
 def put_redeliveries(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
-    import pyarrow as pa
-
     if again.num_rows:
         number = pa.array([batch] * again.num_rows, pa.int64())
         path = Warehouse(settings).redeliveries(stream).path

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from lake.lazy import F, pa, pc
 from lake.session.in_process.mode import in_process
 from lake.store.scan import distinct, to_arrow, to_frame
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -21,8 +21,6 @@ class Rows:
 
     @property
     def in_memory(self) -> pa.Table | None:
-        import pyarrow as pa
-
         return self.held if isinstance(self.held, pa.Table) else None
 
     @property
@@ -40,9 +38,6 @@ class Rows:
     def where(self, column: str, *values: str | bool) -> Rows:
         if self.in_memory is None:
             return Rows(self.held.where(f"{column} in ({', '.join(map(repr, values))})"))
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         return Rows(self.in_memory.filter(pc.is_in(self.in_memory.column(column), pa.array(values))))
 
     def distinct(self) -> Rows:
@@ -50,8 +45,6 @@ class Rows:
 
     def union(self, *others: Rows) -> Rows:
         """Return the rows of all, by column names; in this process if all of them are."""
-        import pyarrow as pa
-
         parts = (self, *others)
         local = [part.in_memory.select(self.columns) for part in parts if part.in_memory is not None]
         frames = [part.held for part in parts if part.in_memory is None]
@@ -69,8 +62,6 @@ class Rows:
         return rows.join(wanted, same(rows, wanted, self.columns), "left_semi")
 
     def join_frame(self, spark: SparkSession) -> DataFrame:
-        from pyspark.sql import functions as F
-
         frame = self.frame(spark)
         return F.broadcast(frame) if self.in_memory is not None else frame
 
@@ -103,6 +94,4 @@ class Rows:
 
 
 def sortable(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
-    import pyarrow as pa
-
     return [name for name in columns if not pa.types.is_nested(schema.field(name).type)]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake import cost
 from lake.errors import StorageError
+from lake.lazy import F, pa
 from lake.session.in_process.mode import HoldsRows, in_process, unsupported
 from lake.session.spark_session import hand_over
 from lake.store import archive_tier, delta
@@ -27,7 +28,6 @@ from lake.text import DUCKDB, MICROSECOND, SPARK, quoted
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lake.store.table_log import TableState
@@ -109,8 +109,6 @@ class Scan:
             return True
 
     def keys(self, values: Sequence[Mapping[str, Any]]) -> pa.Table:
-        import pyarrow as pa
-
         schema = self.schema()
         columns = list(values[0]) if values else []
         return pa.Table.from_pylist(list(map(dict, values)), schema=pa.schema([schema.field(c) for c in columns]))
@@ -169,8 +167,6 @@ class Scan:
 
         With `keys`, only rows that equal one of them, nulls included. `lookup` are rows that `where` may name as `k`.
         """
-        import pyarrow as pa
-
         test = f"{self._where(DUCKDB)} AND ({where})" + ("" if keys is None else f" AND {has_key(keys)}")
         with opened(self.path, self.version) as table:
             files, rows, _ = self._files(table, keys)
@@ -330,7 +326,6 @@ def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     if session := in_process(spark):
         return session.of_arrow(rows)
-    import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if not rows.num_rows:
@@ -369,9 +364,6 @@ def to_arrow(rows: DataFrame) -> pa.Table:
 
     Arrow refuses a null struct whose field Spark declares as never null, as that of an event's place.
     """
-    import pyarrow as pa
-    from pyspark.sql import functions as F
-
     optional = {field.name: field.dataType for field in rows.schema.toNullable()}
     if stricter := {field.name for field in rows.schema if field.dataType != optional[field.name]}:
         columns = {name: F.col(quoted(name, SPARK)) for name in optional}
@@ -381,14 +373,10 @@ def to_arrow(rows: DataFrame) -> pa.Table:
 
 
 def arrow_schema(table: TableState) -> pa.Schema:
-    import pyarrow as pa
-
     return pa.schema([pa.field(f.name, may_be_null(f.type), metadata=f.metadata) for f in pa.schema(table.schema())])
 
 
 def may_be_null(kind: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, may_be_null(f.type), metadata=f.metadata) for f in kind])
     if pa.types.is_list(kind):

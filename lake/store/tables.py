@@ -13,6 +13,7 @@ from deltalake import Field, Schema
 
 from lake import cost
 from lake.config import Settings
+from lake.lazy import F, pa
 from lake.session.in_process.mode import in_process
 from lake.session.spark_session import raise_if_gone
 from lake.store import delta, delta_writer, duckdb_tables
@@ -26,7 +27,6 @@ from lake.store.warehouse import Located, Location, Warehouse
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -163,8 +163,6 @@ class Table(Located):
 
         Raises FeedGap if the feed does not reach back that far, or columns changed.
         """
-        import pyarrow as pa
-
         limit = cost.IN_PROCESS_CHANGES if in_process(spark) else self.settings.collected_rows
         if self.changed_rows(after=after, upto=upto) > limit:
             return self._changes_by_spark(spark, after, upto)
@@ -183,8 +181,6 @@ class Table(Located):
 
     def _changes_by_spark(self, spark: SparkSession, after: int, upto: int) -> DataFrame:
         """Detect missing files of the feed, which Spark finds only when it reads."""
-        from pyspark.sql import functions as F
-
         try:
             commits = (delta.actions(self.path, version) for version in range(after + 1, upto + 1))
             files = (file for actions in commits for _, file in delta.feed_files(self.path, actions))

@@ -22,7 +22,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.verify import verify
 from lake.errors import LakeError, LawError, QualityError
 from lake.kinds.columns import ORDER, visible
-from lake.kinds.spark import F
+from lake.lazy import F
 from lake.ops.pipeline import run
 from lake.project.project import Project, load
 from lake.publish.cut import pick_cut

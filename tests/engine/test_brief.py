@@ -13,7 +13,8 @@ from lake import cost
 from lake.config import Settings
 from lake.engine.advance import advance_all
 from lake.engine.inputs import Inputs
-from lake.ingest.ingest import ingest, landing_backlog
+from lake.ingest.ingest import ingest
+from lake.ingest.landing import backlog
 from lake.ops import pipeline
 from lake.ops.pipeline import is_short_run, run
 from lake.project.project import load
@@ -37,7 +38,7 @@ def test_run_has_little_to_do_if_little_is_pending_and_published(
     tables = present(latest_edition(shop.settings)).tables.values()
     rows = Log(shop.settings, "orders").head().events + sum(present(table.rows) for table in tables)
     shop.land("orders", order(9))
-    waiting = landing_backlog(shop.settings, "orders")[1]
+    waiting = backlog(shop.settings, "orders")[1]
     for name, enough in (("BRIEF_ROWS", rows), ("BRIEF_BYTES", waiting)):
         for most in (enough, enough - 1):
             with monkeypatch.context() as patch:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lake import Aggregate, Avg, Count, Latest, Max, Sum, View
 from lake.engine import analysis
-from lake.engine.function import CarryingFrame, plain
+from lake.engine.carrying_frame import CarryingFrame, plain
 from lake.errors import DeclarationError
 from lake.kinds.columns import CARRIED, ORDER, SIGN
 from lake.kinds.kind import Kind

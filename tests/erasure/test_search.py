@@ -21,7 +21,7 @@ from lake import cli
 from lake.config import Settings, load_settings
 from lake.contracts.contract import Contract, read_contract
 from lake.ingest import landing
-from lake.ingest.append import BatchCounts
+from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.delivery import ReplayDelivery
 from lake.ingest.field_encryption import BLANKED
 from lake.ingest.replay import replay

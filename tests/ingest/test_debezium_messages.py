@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts.contract import load_contracts, read_contract
 from lake.errors import DeclarationError
-from lake.ingest.append import BatchCounts
+from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import replay

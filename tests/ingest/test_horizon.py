@@ -19,7 +19,8 @@ from lake.contracts.contract import Contract, load_contract
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
 from lake.ingest import ingest as ingesting
-from lake.ingest.append import BatchCounts, append
+from lake.ingest.append import append
+from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.delivery import Closing
 from lake.ingest.events import void
 from lake.ingest.fsck import check_log

@@ -19,7 +19,8 @@ from lake import cost
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
-from lake.ingest.append import BatchCounts, append_files
+from lake.ingest.append import append_files
+from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import incomplete_transactions, quarantined_records

@@ -14,7 +14,7 @@ import pytest
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts
 from lake.errors import LakeError, StorageError
-from lake.ingest.append import BatchCounts
+from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.ingest import Ingestion, ingest
 from lake.store.ledger import runs
 from tests.processes import PATIENCE

@@ -10,7 +10,7 @@ from infra.house import ROOT, Figures, house
 
 MOST = {
     "packages on the main floor": 19,
-    "files on the main floor": 8,
+    "files on the main floor": 9,
     "import layers": 15,
     "modules over 400 lines": 0,
     "functions over 40 lines": 0,

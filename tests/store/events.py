@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts
-from lake.ingest.append import BatchCounts
+from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.ingest import ingest
 from lake.store.log import EventFilter, Log
 from tests import shop

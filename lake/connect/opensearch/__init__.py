@@ -24,20 +24,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from opensearchpy import exceptions
 
 from lake.connect.opensearch.indexes import HASHED, IndexNames, index_body, reason
 from lake.connect.opensearch.server import BULK_BYTES, BULK_ROWS, Document, OpenSearchServer
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.lazy import pa
 from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.kind import SinkDeclaration, SinkKind
 from lake.sinks.server import SERVER_OPTIONS
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable, overtaken
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DELETED: Final = '{"_change": "delete"}'
 """Staged delete. No column's name begins with `_`."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import redis
@@ -32,13 +32,11 @@ from lake.connect.redis.staged_swap import (
     set_rows,
 )
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.lazy import pa
 from lake.sinks.json_rows import NULL, json_rows, named_rows
 from lake.sinks.kind import SinkDeclaration, SinkKind
 from lake.sinks.server import SERVER_OPTIONS, SinkServer
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable, overtaken
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 COMMAND_END: Final = "of pipeline caused error: "
 """End of a message's part that quotes the command, and with it the row."""

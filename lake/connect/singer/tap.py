@@ -35,7 +35,7 @@ from lake.sources.source import Lag, Progress, SourceDeclaration, SourceFact, So
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lake.ingest.append import BatchCounts
+    from lake.ingest.batch_counts import BatchCounts
 
 KEYS: Final = ("command", "every", "records", "streams")
 RECORDS: Final = 100_000

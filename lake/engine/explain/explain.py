@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from lake.engine.affected_keys import restrict
 from lake.engine.engines import by_either
 from lake.engine.explain.lineage import trace
@@ -17,6 +15,7 @@ from lake.engine.lookup import Few, Finding, Found, Values
 from lake.errors import DeclarationError
 from lake.ingest.events import Event, events_at
 from lake.kinds.columns import same, visible
+from lake.lazy import pa
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.session import SessionFactory

@@ -17,6 +17,7 @@ from lake.engine.pruning import handed_on, narrowed
 from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.kind import INTO, ROLE, Kind
 from lake.kinds.snapshots import only_events
+from lake.lazy import F
 from lake.project.declaration import Declaration, Input
 from lake.store.log_rows import BROADCAST
 from lake.text import SPARK, quoted
@@ -97,8 +98,6 @@ def _findings_by_key(  # noqa: PLR0913 the rows of which inputs, for which rows
     *,
     role: Callable[[Input], str],
 ) -> list[list[Finding]]:
-    from pyspark.sql import functions as F
-
     findings = [[Finding() for _ in rows] for _ in frames]
     if all(frame is None for frame in frames):
         return findings
@@ -126,8 +125,6 @@ def _key_values(declaration: Declaration, side: int, rows: Sequence[Values]) -> 
 def _lookup_by_name(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
     inputs: Inputs, kind: Kind, source: Input, frame: DataFrame, rows: Sequence[Values], role: str = "null"
 ) -> Lookup:
-    from pyspark.sql import functions as F
-
     names = kind.key_of(source.name, frame.columns)
     wanted = [{column: row[column] for column in names if column in row} for row in rows]
     marked = frame.withColumn(ROLE, F.expr(f"cast({role} as string)"))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import pyarrow as pa
-
 from lake.errors import DeclarationError, did_you_mean
+from lake.lazy import pa
 from lake.project.declaration import Declaration
 from lake.store import duckdb_tables
 from lake.text import quoted

@@ -12,8 +12,8 @@ from itertools import cycle
 from typing import Final
 
 from lake.errors import DeclarationError
-from lake.kinds.spark import DataFrame, F, T
 from lake.kinds.sql.sql_parts import SqlPart, parsed
+from lake.lazy import DataFrame, F, T
 
 _WHOLE: Final = re.compile(r"-?\d+")
 _ADD: Final = {"+", "-", "try_add", "try_subtract"}

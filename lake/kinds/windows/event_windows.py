@@ -10,10 +10,10 @@ from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import names
-from lake.kinds.spark import DataFrame, F
-from lake.kinds.spark import Window as Over
 from lake.kinds.windows.window import END, START, Window
 from lake.kinds.windows.zones import interval, micros
+from lake.lazy import DataFrame, F
+from lake.lazy import Window as Over
 
 # Start of a gathered row's session; its own columns may have the names of a window's.
 SESSION: Final = "_session_start"

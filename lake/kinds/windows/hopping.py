@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 from attrs import frozen
 
 from lake.errors import DeclarationError
-from lake.kinds.spark import DataFrame, F
 from lake.kinds.windows.window import END, START, AlignedWindow, Tumbling, check_length
 from lake.kinds.windows.zones import DAY, date_moves, local_date, micros, midnight
+from lake.lazy import DataFrame, F
 
 # Column that identifies a row's windows: an instant in microseconds, or a local date.
 ELEMENT = "_window"

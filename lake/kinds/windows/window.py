@@ -15,8 +15,8 @@ from attrs import astuple, evolve, field, frozen
 from lake.errors import DeclarationError
 from lake.kinds.columns import TIME, WATERMARK
 from lake.kinds.kind import TimeBounds
-from lake.kinds.spark import DataFrame, F
 from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, window_bounds
+from lake.lazy import DataFrame, F
 
 INSTANT: Final = "timestamp"
 START, END = "window_start", "window_end"

@@ -10,13 +10,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-
 from lake.contracts import evolution
 from lake.contracts.origins import origins
 from lake.errors import DeclarationError, StorageError
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.kinds.reducer import REFUSED, Refusal
+from lake.lazy import pa
 from lake.records.single_reader import EXTRA
 from lake.serve.decide.rule import CommandRule, Key, content
 from lake.serve.intake_folder import IntakeFolder

@@ -20,8 +20,6 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final
 
-import pyarrow as pa
-
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
@@ -30,6 +28,7 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
 from lake.kinds.fold import Fold
 from lake.kinds.reducer import REFUSED, FoldWork, Forms, PythonReducer, Refusal, arrow_type
+from lake.lazy import pa
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader

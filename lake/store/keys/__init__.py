@@ -15,18 +15,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from lake import cost
 from lake.config import Settings
 from lake.connectors import connector
 from lake.contracts.encryption import KEY, SUBJECT
 from lake.errors import DeclarationError, Unavailable, forbidden, full
+from lake.lazy import pa
 from lake.session import file_modes
 from lake.session.spark_session import first_line
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 COPY: Final = "restore its newest backup; without one, lake forget STREAM --lost forgets the people whose keys are lost"
 ACCESS: Final = "let this user read and write that file and its folder; the setting keys names it"
@@ -276,8 +274,6 @@ class KeyStore:
             yield _as_arrow(rows)
 
     def tokens(self, stream: str) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         for rows in self._pages("SELECT token FROM keys WHERE stream = ?", stream):
             yield pa.record_batch({SUBJECT: pa.array([token for (token,) in rows], pa.string())})
 
@@ -319,8 +315,6 @@ class KeyStore:
 
 
 def _as_arrow(rows: Iterable[tuple[Any, ...]]) -> pa.Table:
-    import pyarrow as pa
-
     tokens, keys = zip(*rows, strict=True) if rows else ((), ())
     return pa.table({SUBJECT: pa.array(tokens, pa.string()), KEY: pa.array(keys, pa.binary())})
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts import encryption, origins
 from lake.contracts.contract import Contract
+from lake.lazy import F, pa
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
 from lake.store.log_head import LogHead
@@ -23,7 +24,6 @@ from lake.store.scan import Scan, Span, to_arrow
 from lake.store.storage import Address
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -46,8 +46,6 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
     table = _in_memory(rows) if few else None
     if table is not None:
         return table, of_batch(table, sealed)
-    from pyspark.sql import functions as F
-
     fields = fingerprints.fields_of_json(rows.schema.json())
     hashes = [f"sum({fingerprints.spark_hash(part)})" for part in _parts(fields, sealed)]
     counted = [F.expr(text).alias(f"_{number}") for number, text in enumerate(["count(1)", *hashes])]

@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from lake.lazy import pa
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
 from lake.store.snapshot import duckdb_type
@@ -33,7 +34,6 @@ from lake.text import DUCKDB, SPARK, literal, quoted
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
 Kind = str | Mapping[str, Any]
 Field = tuple[str, Kind]
@@ -253,8 +253,6 @@ def of_arrow(rows: pa.Table, key: str = "") -> Fingerprint:
 
 
 def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
-    import pyarrow as pa
-
     if not rows.num_rows:
         return pa.chunked_array([], pa.uint64())
     if any(chunk.offset for column in rows.columns for chunk in column.chunks):

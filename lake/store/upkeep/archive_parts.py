@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lake import cost
 from lake.errors import LakeError, LawError
+from lake.lazy import pa, pc
 from lake.store import archive_tier, delta, delta_writer
 from lake.store.archive_tier import ArchivedPart, Batches
 from lake.store.delta import Position

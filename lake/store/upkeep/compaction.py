@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-import pyarrow as pa
-
 from lake.errors import LawError
+from lake.lazy import pa
 from lake.session.spark_session import configured
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position

@@ -29,13 +29,13 @@ from lake.connect.kafka.sink.topics import (
 )
 from lake.connect.kafka.source.options import RESERVED_SETTINGS, KafkaOptions, as_text, faults_of_settings
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.lazy import pa
 from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
 from lake.sinks.sink import CHANGES, SinkDelivery, SinkPosition, TableChanges, Target, TargetTable, UnreadablePosition
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
 NO_TOPIC: Final = ""
 """Shape, in a position, of a table whose topic was removed or recreated."""
@@ -224,8 +224,6 @@ class _TableSender:
                     self.transaction.send(self.table.far, key, None, self.headers["delete"])
 
     def _rows(self, con: duckdb.DuckDBPyConnection | None) -> None:
-        import pyarrow as pa
-
         for batch in json_rows(self.changes):
             columns = [batch.column(name).to_pylist() for name in ("change", "key", "before", "after")]
             sent = [row[1].encode() for row in zip(*columns, strict=True) if self._row(*row)]

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub fo
 from lake.connect.kafka.source.cluster import POLL_SECONDS, Cluster, UnknownTopic, is_transient
 from lake.connect.kafka.source.ranges import Range, TopicState
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.lazy import pa
 from lake.session.duck import connect
 from lake.sources.source import Gap
 from lake.text import literal
@@ -160,8 +161,6 @@ def is_decided(state: TopicState) -> bool:
 
 
 def _batches(messages: Iterator[Message]) -> Iterator[Any]:
-    import pyarrow as pa
-
     schema = pa.schema([("n", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
     rows = ((number, message.key(), message.value()) for number, message in enumerate(messages))
     while batch := [*islice(rows, BATCH)]:

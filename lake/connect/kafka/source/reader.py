@@ -11,8 +11,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from lake.connect.kafka.source import ranges
@@ -30,6 +28,7 @@ from lake.connect.kafka.source.values import (
     undecodable_text,
 )
 from lake.errors import DeclarationError
+from lake.lazy import pa, pc
 from lake.sources.describe import topic_of
 from lake.sources.json_text import SPACES, InvalidJson, members, parse
 from lake.sources.source import Lag, Progress, Spool

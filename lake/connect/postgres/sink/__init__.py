@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.connect.postgres.connection import NO_RIGHT, SETTINGS, Connection, PostgresSession, fetch
 from lake.connect.postgres.sink import values
 from lake.connect.postgres.sink.tables import PgTable, digest
 from lake.errors import DeclarationError, Unavailable
+from lake.lazy import pa
 from lake.sinks.kind import SinkDeclaration, SinkKind
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable
 from lake.store.snapshot import Column
 from lake.text import literal, quoted
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 POSITIONS: Final = "_headwater"
 SESSION: Final = {**SETTINGS, "lock_timeout": "30s"}
@@ -86,15 +84,11 @@ class PostgresTarget(PostgresSession):
         return str(self.rows(values.fingerprint(table.types, self._table(table, table.far).title))[0][0])
 
     def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
-        import pyarrow as pa
-
         numbers = [("_key", pa.int64()), ("_hash", pa.int64())]
         schema = pa.schema([*((name, pa.string()) for name in table.identity), *numbers])
         return pa.RecordBatchReader.from_batches(schema, self._hashes(table, schema))
 
     def _hashes(self, table: TargetTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         key = ", ".join(f"{quoted(name)}::text" for name in table.identity)
         with self.translated_errors(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
             cursor.itersize = 10_000

@@ -7,17 +7,15 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lake.connect.postgres.connection import Connection, fetch
 from lake.connect.postgres.sink.values import JSON, pg_type, reason, text
 from lake.errors import DeclarationError
+from lake.lazy import pa
 from lake.session.duck import connect
 from lake.sinks.sink import TableChanges, TargetTable, key_of
 from lake.text import literal, quoted
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 CHANGE, EDITION = "_change", "_edition"
 """Staged tables have CHANGE, tables of mode append have both."""

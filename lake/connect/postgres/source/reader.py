@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.connect.postgres.source.messages import CommitMoment, lsn_text, read_lsn
 from lake.connect.postgres.source.options import PostgresOptions
@@ -29,10 +29,8 @@ from lake.connect.postgres.source.publication import (
 from lake.connect.postgres.source.server import PLUGIN, PostgresServer, ReplicationSlot, ServerPosition
 from lake.connect.postgres.source.transactions import ChangeContext, RecordBuffer, Transactions, copy_messages
 from lake.errors import DeclarationError, Unavailable
+from lake.lazy import pa
 from lake.sources.source import Gap, Lag, Progress, SnapshotRows, SourceRecord, Spool
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 IDLE_TIME: Final = timedelta(minutes=1)
 IDLE_BYTES: Final = 256 << 20

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import pyarrow as pa
-
 from lake.connect.postgres.source.messages import COPY, TRUNCATE, CommitMoment, Images, changes, head, lsn_text, message
 from lake.connect.postgres.source.pgoutput import (
     Begin,
@@ -26,6 +24,7 @@ from lake.connect.postgres.source.publication import PublishedTable
 from lake.connect.postgres.source.values import PgType
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
+from lake.lazy import pa
 from lake.sources.source import Spool
 
 SINGLE_ROW_KINDS: Final = b"IUD"

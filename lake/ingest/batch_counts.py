@@ -1,0 +1,34 @@
+"""Counts of the records of a batch, or of several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+RECORDS: Final = ("read", "accepted", "duplicates", "quarantined", "control")
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """Records by outcome; `read` is their sum. If nothing was new: zeros, and the number of the last batch.
+
+    `not_by_duckdb`: why DuckDB did not read a small batch.
+    """
+
+    batch: int
+    read: int = 0
+    accepted: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+    control: int = 0
+    engine: str | None = field(default=None, compare=False)
+    not_by_duckdb: str | None = field(default=None, compare=False)
+
+    @property
+    def records(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in RECORDS}
+
+    def after(self, earlier: BatchCounts) -> BatchCounts:
+        sums = {name: count + earlier.records[name] for name, count in self.records.items()}
+        engine = max(self.engine or "", earlier.engine or "") or None  # SPARK, if any batch needed it
+        return replace(self, **sums, engine=engine, not_by_duckdb=self.not_by_duckdb or earlier.not_by_duckdb)

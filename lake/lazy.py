@@ -1,0 +1,36 @@
+"""Modules that are imported on first use: a command that reads no rows starts without them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Column", "DataFrame", "F", "T", "Window", "pa", "pc", "pq"]
+
+
+class Lazy:
+    """A module, or the object `name` in it; an attribute is looked up once."""
+
+    def __init__(self, module: str, name: str = "") -> None:
+        self._module, self._name = module, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)  # asked by pickle before there is a module
+        module = import_module(self._module)
+        value = getattr(getattr(module, self._name) if self._name else module, attribute)
+        setattr(self, attribute, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    from pyspark.sql import Column, DataFrame, Window
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+else:
+    F, T = Lazy("pyspark.sql.functions"), Lazy("pyspark.sql.types")
+    Column, DataFrame, Window = (Lazy("pyspark.sql", name) for name in ("Column", "DataFrame", "Window"))
+    pa, pc, pq = Lazy("pyarrow"), Lazy("pyarrow.compute"), Lazy("pyarrow.parquet")
