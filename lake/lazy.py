@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Column", "DataFrame", "F", "T", "Window", "pa", "pc", "pq"]
+__all__ = ["Column", "DataFrame", "F", "SparkSession", "T", "Window", "pa", "pc", "pq"]
 
 
 class Lazy:
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
-    from pyspark.sql import Column, DataFrame, Window
+    from pyspark.sql import Column, DataFrame, SparkSession, Window
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 else:
     F, T = Lazy("pyspark.sql.functions"), Lazy("pyspark.sql.types")
-    Column, DataFrame, Window = (Lazy("pyspark.sql", name) for name in ("Column", "DataFrame", "Window"))
+    Column, DataFrame, SparkSession = (Lazy("pyspark.sql", name) for name in ("Column", "DataFrame", "SparkSession"))
+    Window = Lazy("pyspark.sql", "Window")
     pa, pc, pq = Lazy("pyarrow"), Lazy("pyarrow.compute"), Lazy("pyarrow.parquet")

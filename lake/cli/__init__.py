@@ -23,12 +23,12 @@ from lake.cli import exits, stdout
 from lake.cli.stderr import JsonProgress, LineProgress, LiveProgress, coloured, stderr_is_terminal, without_panics
 from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, LakeError, did_you_mean
+from lake.lazy import SparkSession
 from lake.progress import step, watch
 from lake.session.warm_server import uses_server
 from lake.text import as_table, printable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.console import RenderableType
 
     from lake.config import Settings

@@ -13,11 +13,10 @@ import click
 
 from lake.cli import LocalPath, Shell, WholeNumber, common_options, table
 from lake.errors import DeclarationError, LakeError
+from lake.lazy import SparkSession
 from lake.text import shown as cell
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lake.engine.inputs import Inputs
     from lake.engine.pending_change import TableChange
     from lake.engine.verbs import Advanced

@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lake.contracts.expressions import literal, quoted
-from lake.lazy import pa
+from lake.lazy import DataFrame, pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from lake.contracts.contract import Contract
 
 SUBJECT: Final = "_subject"

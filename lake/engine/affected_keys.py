@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake import cost
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pruning import inputs_with_keys
 from lake.kinds.columns import ORDER
-from lake.lazy import F, pa, pc
+from lake.lazy import Column, DataFrame, F, pa, pc
 from lake.project.declaration import Declaration, Input
 from lake.store.log_rows import BROADCAST
 from lake.store.rows import Rows
 from lake.store.scan import to_arrow, to_frame
 from lake.store.tables import FeedGap
 from lake.text import DUCKDB, SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 MARKED: Final = "_broadcast"
 """Column that marks changed rows which the kind uses as broadcast events."""

@@ -18,15 +18,13 @@ from lake.engine.columns import Analysed, scanned_columns, tags
 from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
 from lake.kinds.columns import DELIVERED, TIME, visible
-from lake.lazy import F
+from lake.lazy import Column, DataFrame, F
 from lake.project.declaration import Declaration
 from lake.session.in_process.mode import only_spark
 from lake.session.spark_session import raise_if_gone
 from lake.text import check_column_names
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from lake.kinds.kind import Kind
 
 MANY_ROWS: Final = re.compile(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lake import cost
 from lake.engine import integrity
@@ -20,6 +19,7 @@ from lake.engine.rebuild import Recomputed, recompute
 from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, check_definition, run_verb
 from lake.errors import Unavailable
+from lake.lazy import DataFrame
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.session import SessionFactory
@@ -27,9 +27,6 @@ from lake.store.ledger.cuts import get_cut
 from lake.store.rows import Rows
 from lake.store.scan import Span
 from lake.text import EPOCH, MICROSECOND
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def backfill(  # noqa: PLR0913 the range of one table, and how to report

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake.kinds.columns import visible
-from lake.lazy import F
+from lake.lazy import DataFrame, F, SparkSession
 from lake.project.declaration import Declaration
 from lake.store.table_head import HANDED_ON, Columns
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 Given: TypeAlias = Mapping[str, frozenset[str]]

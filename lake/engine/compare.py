@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes, raise_sql, raised_facts
-from lake.lazy import F, pa, pc
+from lake.lazy import DataFrame, F, pa, pc
 from lake.project.declaration import Declaration
 from lake.session.in_process.mode import in_process
 from lake.store.comparison import WAS, after_images, equal, map_columns, match, old_name, pairs
@@ -21,9 +21,6 @@ from lake.store.rows import Rows, sortable
 from lake.store.scan import to_arrow
 from lake.store.table_head import CHANGE
 from lake.text import DUCKDB, SPARK, literal, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 HALF: Final = 32
 _TWICE: Final = "several rows of one identity: "

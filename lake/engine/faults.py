@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake import cost
 from lake.engine import compare
@@ -17,13 +17,11 @@ from lake.errors import DeclarationError, LakeError
 from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import Place, fault_of, place_of
 from lake.kinds.sql_errors import NoRoom, no_room
+from lake.lazy import DataFrame
 from lake.project.declaration import Declaration, Input
 from lake.session.spark_session import first_line, raise_if_gone
 from lake.store import duckdb_tables
 from lake.store.log import Log
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 VALUES: Final = "make its function tolerate such values (try_cast, nullif, where), or void their events"
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from lake import cost
 from lake.engine.affected_keys import ALL, NOTHING, AffectedKeys, restrict
@@ -15,7 +14,7 @@ from lake.engine.compare import check_identity, compare, compare_local
 from lake.engine.inputs import Evaluation
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN
-from lake.lazy import pa
+from lake.lazy import DataFrame, pa
 from lake.project.declaration import Declaration
 from lake.store.comparison import WAS
 from lake.store.proof.fingerprints import hashes
@@ -23,9 +22,6 @@ from lake.store.rows import Rows
 from lake.store.scan import to_arrow, to_frame
 from lake.store.table_head import CHANGE
 from lake.store.tables import Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def difference(evaluation: Evaluation, affected: AffectedKeys) -> Rows:

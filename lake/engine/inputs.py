@@ -18,6 +18,7 @@ from lake.engine.stored_rows import HIDDEN, StoredRows, event_order, ordered
 from lake.ingest import event_columns
 from lake.kinds.columns import ORDER, SIGN, visible, with_one_zero
 from lake.kinds.kind import Kind
+from lake.lazy import DataFrame, SparkSession
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.session import SessionFactory
@@ -34,8 +35,6 @@ from lake.store.tables import Table, visible_columns
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from pyspark.sql import DataFrame, SparkSession
 
 GB: Final = 1 << 30
 

@@ -6,17 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lake.kinds.columns import AT, ORDER, SIGN, visible
 from lake.kinds.kind import DECIDES, ROLE
-from lake.lazy import F
+from lake.lazy import Column, DataFrame, F
 from lake.store.comparison import equal
 from lake.store.scan import to_arrow
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 Values = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.contracts.evolution import is_lossless
 from lake.engine.analysis import analyse
@@ -17,7 +17,7 @@ from lake.engine.plan import stale
 from lake.engine.write import first_rows, write, write_all
 from lake.errors import DeclarationError
 from lake.kinds.columns import visible
-from lake.lazy import F
+from lake.lazy import Column, DataFrame, F
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.session import SessionFactory
@@ -33,9 +33,6 @@ from lake.store.scan import Scan, to_arrow, to_frame
 from lake.store.table_head import CHANGE, Counts, TableHead
 from lake.store.warehouse import Warehouse
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 NUMERIC: Final = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 SAMPLE: Final = 10

@@ -7,7 +7,7 @@ files in a tenth of the time of a Spark scan. Keys that contain the event time a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake import cost
 from lake.contracts.contract import Contract
@@ -15,15 +15,12 @@ from lake.engine.analysis import physical_plan, unions
 from lake.engine.columns import scanned_columns, tagged, tags
 from lake.engine.inputs import Inputs
 from lake.engine.lookup import Values
-from lake.lazy import F, pa, pc
+from lake.lazy import Column, DataFrame, F, pa, pc
 from lake.project.declaration import Declaration, Input
 from lake.session.in_process.mode import in_process
 from lake.store.rows import Rows
 from lake.store.scan import Span
 from lake.text import MICROSECOND, SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 TIMES: Final = ("timestamp", "date")
 FAR: Final = 1 << 62

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lake.contracts import evolution
 from lake.contracts.encryption import KEY, SUBJECT
@@ -14,7 +14,7 @@ from lake.errors import DeclarationError
 from lake.ingest import event_columns
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.kind import ALL_FINAL
-from lake.lazy import F
+from lake.lazy import Column, DataFrame, F, SparkSession
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.quality import failures
@@ -30,9 +30,6 @@ from lake.store.scan import Scan, Span, to_frame
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap, Table
 from lake.store.voids import Void, has_void, only_voided, voids_between
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 HIDDEN = ("_ingested_at",)
 

@@ -14,6 +14,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.pending_change import SAMPLE, column_changes
 from lake.engine.verbs import after_inputs
 from lake.errors import LakeError, Unavailable
+from lake.lazy import DataFrame
 from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.project.project import Project
@@ -24,8 +25,6 @@ from lake.store.ledger.cuts import get_cut
 from lake.store.rows import Rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from lake.store.tables import Table
 
 FOUND: Final = {"insert": "missing", "delete": "extra", "update": "differs"}

@@ -21,6 +21,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
 from lake.ingest import landing
 from lake.ingest.batch_counts import BatchCounts
+from lake.lazy import SparkSession
 from lake.session import file_modes
 from lake.store import delta, quarantine
 from lake.store.ledger import contract_versions, runs
@@ -33,8 +34,6 @@ from lake.store.voids import NUMBERED
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lake.ingest.delivery import Delivery, FileDelivery
 
 STAGING: Final = ".lake/staging"

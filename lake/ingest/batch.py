@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts import evolution
@@ -26,12 +26,9 @@ from lake.ingest.event_columns import FACTS
 from lake.ingest.field_encryption import BLANKED, blanked_sql, extra_columns_sql, with_subject_keys
 from lake.ingest.horizon import Horizon
 from lake.kinds.columns import with_one_zero
-from lake.lazy import DataFrame, F, pa, pc
+from lake.lazy import DataFrame, F, SparkSession, pa, pc
 from lake.store.log_head import LogHead, greatest
 from lake.store.log_rows import BROADCAST, REFUSAL
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lake import cost
 from lake.config import Settings
@@ -18,7 +18,7 @@ from lake.ingest.delivery import Acceptance, Delivery, ReplayDelivery, SourceDel
 from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import mark_as_json
-from lake.lazy import DataFrame, pa
+from lake.lazy import DataFrame, SparkSession, pa
 from lake.session.in_process.mode import by_duckdb, in_process, reason
 from lake.session.warm_server import uses_server
 from lake.sources.declared import decided_by
@@ -33,9 +33,6 @@ from lake.store.table_head import DUCKDB, SPARK
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import compaction
 from lake.store.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of

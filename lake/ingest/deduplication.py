@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
 from lake import cost
@@ -20,7 +20,7 @@ from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.expressions import content, literal
 from lake.kinds.columns import with_one_zero
-from lake.lazy import pa, pc
+from lake.lazy import DataFrame, SparkSession, pa, pc
 from lake.session.in_process.mode import in_process
 from lake.store import archive_tier, delta, duckdb_tables, log_rows
 from lake.store.duckdb_tables import TableFiles
@@ -32,9 +32,6 @@ from lake.store.storage import Address
 from lake.store.voids import Void, all_voids, not_voided_sql, without_voided
 from lake.text import SPARK
 from lake.text import literal as duckdb_literal
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 REPEATED_IDS: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
 BUCKETS: Final = "SELECT DISTINCT _bucket, NULL::TIMESTAMPTZ AS hour FROM narrow"

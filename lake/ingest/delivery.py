@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake import cost
 from lake.config import Settings
@@ -18,7 +18,7 @@ from lake.errors import LakeError
 from lake.ingest import crashed_readers, record_frames
 from lake.ingest.files import Content, File, Mark, fact_texts, fault_of, unchanged
 from lake.ingest.record_frames import FileCopies, Place
-from lake.lazy import pa, pq
+from lake.lazy import DataFrame, SparkSession, pa, pq
 from lake.records.decompression import PACKINGS
 from lake.records.read_tasks import TEXTS, FileTask, TaskFile, TextTask
 from lake.records.reader import RecordReader
@@ -30,9 +30,6 @@ from lake.store.quarantine import Rejected, mark
 from lake.store.scan import to_frame
 from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 POSITION_BITS: Final = 40
 """Bits of a record's place in its file; the higher bits of its position are the file's rank."""

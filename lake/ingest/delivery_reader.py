@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
@@ -18,7 +18,7 @@ from lake.ingest.batch import NO_EVENTS, Batch
 from lake.ingest.delivery import Delivery, FileDelivery, records_of
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
-from lake.lazy import DataFrame, F, pa, pc
+from lake.lazy import DataFrame, F, SparkSession, pa, pc
 from lake.records.reader import RecordReader
 from lake.records.unknown_members import LACKS
 from lake.session.in_process.mode import Unsupported, in_process, reason
@@ -26,9 +26,6 @@ from lake.session.spark_session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log_head import LogHead
 from lake.store.scan import to_frame
 from lake.text import some_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 IS_FILE: Final = f"_reason = '{Reason.FILE}'"
 

@@ -12,12 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, most_similar
 from lake.contracts.fields import Field
-from lake.lazy import pa, pc
+from lake.lazy import DataFrame, pa, pc
 from lake.records.unknown_members import (
     REPORTED,
     UnknownMember,
@@ -31,9 +31,6 @@ from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.text import counted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 NAMES: Final = 20
 NAME_LENGTH: Final = 60

@@ -15,14 +15,12 @@ from lake.contracts.contract import Contract
 from lake.contracts.expressions import bucket, identity, literal, quoted
 from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
 from lake.kinds.columns import DELIVERED, ORDER, SIGN
-from lake.lazy import F, pa
+from lake.lazy import DataFrame, F, SparkSession, pa
 from lake.store.log_rows import BROADCAST, REFUSAL, REFUSED
 from lake.store.quarantine import mark
 from lake.store.scan import to_frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from lake.ingest.delivery import QuarantineEvent
 
 EARLIEST, LATEST = "0001-01-01", "9999-12-31 23:59:59.999999"

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake import cost
 from lake.config import Settings
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
-from lake.lazy import pa
+from lake.lazy import DataFrame, SparkSession, pa
 from lake.store import erasures
 from lake.store.keys import open_store
 from lake.store.log import Log
 from lake.store.scan import on_disk, spooled, to_arrow, to_frame
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ERASED: Final = "_erased"
 BLANKED: Final = "of a person who was forgotten"

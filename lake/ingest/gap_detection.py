@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Completeness, Contract
-from lake.lazy import F
+from lake.lazy import DataFrame, F
 from lake.session import file_modes
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
@@ -26,9 +26,6 @@ from lake.store.log_head import LogHead
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.text import EPOCH, MICROSECOND, SPARK, counted, literal, moment, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 FOLDER: Final = "times"
 Run = tuple[int, int]

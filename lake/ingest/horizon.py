@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.contracts.contract import Contract, Producers
 from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
-from lake.lazy import F, pa
+from lake.lazy import DataFrame, F, pa
 from lake.store.log_head import LogHead, greatest
 from lake.store.scan import to_frame
 from lake.text import EPOCH, MICROSECOND, SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.declared_position import declared_position
 from lake.ingest.files import Mark
 from lake.ingest.horizon import Horizon
+from lake.lazy import SparkSession
 from lake.progress import step
 from lake.session.spark_session import first_line, started
 from lake.sources.declared import DeclaredSource, sound_sources
@@ -43,8 +44,6 @@ from lake.store.warehouse import Warehouse
 from lake.text import some_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lake.ingest.delivery import Closing, FileDelivery
 
 Work: TypeAlias = Callable[[dict[str, BatchCounts]], None]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote_from_bytes
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.ingest.files import Content, File
 from lake.kinds.grouped_map import pickled
+from lake.lazy import DataFrame, SparkSession
 from lake.records.decompression import OVERSIZED
 from lake.records.read_tasks import FILES, FileTask, TextTask
 from lake.session import file_modes
@@ -24,9 +25,6 @@ from lake.store import temporary_files
 from lake.store.scan import to_frame
 from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 LARGEST: Final = 2_000_000_000
 """Maximum bytes of a file whose content Spark passes to a task: it is one value."""

@@ -19,6 +19,7 @@ from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import landing
 from lake.ingest.files import fact_fields
+from lake.lazy import SparkSession
 from lake.sources.declared import kinds, source_kind
 from lake.store import quarantine
 from lake.store.ledger import runs
@@ -27,8 +28,6 @@ from lake.store.quarantine import Rejected
 from lake.text import counted, some_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lake.ingest.batch_counts import BatchCounts
     from lake.ingest.delivery import ReplayDelivery
     from lake.store.log_head import LogHead

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract, sound_contracts
@@ -21,6 +20,7 @@ from lake.ingest.append import append
 from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.declared_position import declared_position
 from lake.ingest.delivery import SourceDelivery
+from lake.lazy import SparkSession
 from lake.progress import step
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, names, sound_sources
@@ -31,9 +31,6 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log, SourcePosition
 from lake.store.log_head import LogHead
 from lake.store.recovery import RESTORE
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def append_source(

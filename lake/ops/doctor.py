@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
+from lake.lazy import SparkSession
 from lake.session import class_archive, jars
 from lake.session.file_modes import free, nearest
 from lake.session.remote import is_local, server, shown
@@ -30,7 +31,6 @@ from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-    from pyspark.sql import SparkSession
 
 PYTHON: Final = (3, 11)
 JAVA: Final = 17

@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lake import cost
 from lake.config import Settings
@@ -22,6 +21,7 @@ from lake.errors import DeclarationError, LakeError
 from lake.ingest.batch_counts import BatchCounts
 from lake.ingest.ingest import Ingestion
 from lake.ingest.landing import LANDED, backlog
+from lake.lazy import SparkSession
 from lake.ops.ordering_lint import find_unordered_tables
 from lake.progress import OnProgress
 from lake.project.project import Project, load
@@ -45,9 +45,6 @@ from lake.store.locks.lease import leases
 from lake.store.log import Log
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ import click
 
 from lake.cli import Shell, common_options
 from lake.errors import DeclarationError
+from lake.lazy import SparkSession
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lake.privacy.audit import Report
     from lake.privacy.forget import ErasureResult, Preview
     from lake.progress import OnProgress

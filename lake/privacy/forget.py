@@ -25,7 +25,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream
@@ -34,7 +34,7 @@ from lake.engine.engines import by_either
 from lake.errors import DeclarationError
 from lake.ingest.field_encryption import BLANKED
 from lake.ingest.source_ingestion import delete_spooled_records
-from lake.lazy import F, pa
+from lake.lazy import DataFrame, F, SparkSession, pa
 from lake.privacy import search
 from lake.project.project import Project
 from lake.publish.check import tables_at_cut
@@ -58,9 +58,6 @@ from lake.store.upkeep import vacuum
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 from lake.text import moment
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)

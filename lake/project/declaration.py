@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.kind import Kind
+from lake.lazy import DataFrame
 from lake.project.jobfile import JobFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from lake.quality.suite import Expectation
 
 _lake: Final = sys.modules["lake"]  # its public names, which cannot be imported here

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream
@@ -27,6 +27,7 @@ from lake.errors import DeclarationError
 from lake.ingest import record_frames
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.source_ingestion import open_ingestion
+from lake.lazy import DataFrame, SparkSession
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.publish.cut import cut
@@ -38,9 +39,6 @@ from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import SnapshotSource, SourceRecord
 from lake.store import log_rows, temporary_files
 from lake.store.table_head import HANDED_ON
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ROW: Final = ("before", "after")
 """Members of an envelope with the row; the others describe the change."""

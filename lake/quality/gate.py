@@ -18,7 +18,7 @@ from lake.contracts.declared_text import files_in
 from lake.errors import DeclarationError, QualityError
 from lake.kinds.columns import visible
 from lake.kinds.grouped_map import arrow_schema
-from lake.lazy import F, pa
+from lake.lazy import DataFrame, F, pa
 from lake.quality import row_conditions
 from lake.quality.edition_comparison import judge_edition_changes
 from lake.quality.failures import fix_text, stop_messages
@@ -33,8 +33,6 @@ from lake.store.scan import Scan, to_arrow
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from lake.config import Settings
     from lake.kinds.kind import Kind
     from lake.quality.columns import ExpectationColumn

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import duckdb
 
-from lake.lazy import pa
+from lake.lazy import Column, pa
 from lake.quality.columns import (
     BINARY,
     EXACT,
@@ -32,9 +32,6 @@ from lake.quality.columns import (
 )
 from lake.session.duck import connect
 from lake.text import literal
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 IGNORED: Final[Mapping[str, str]] = {
     "both_values_are_missing": "AND",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, install
+from lake.lazy import DataFrame
 from lake.read.query import text_rows
 from lake.read.sql import EditionReader, reader
 from lake.read.subscription import Changes, subscribe
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
-    from pyspark.sql import DataFrame
 
 PREVIEW_ROWS = 20
 

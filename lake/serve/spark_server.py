@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
+from lake.lazy import SparkSession
 from lake.ops.doctor import java
 from lake.progress import step
 from lake.session import file_modes
@@ -26,9 +27,6 @@ from lake.store.process import end_signals_handled
 from lake.store.snapshot import published
 from lake.store.warehouse import LAYERS, Warehouse
 from lake.text import SPARK, literal, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 LOG: Final = "connect.log"
 LOOK_SECONDS: Final = 1.0

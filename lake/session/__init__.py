@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from lake.lazy import SparkSession
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
 SessionFactory: TypeAlias = "Callable[[], SparkSession]"
 """Function that returns the session, and starts one if needed."""

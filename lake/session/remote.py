@@ -9,14 +9,12 @@ import socket
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from lake.lazy import SparkSession
 
 TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """Environment variable of a Connect server's token; Spark's own name, for server and client."""

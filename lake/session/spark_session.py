@@ -13,18 +13,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake import cost
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
+from lake.lazy import SparkSession
 from lake.progress import step
 from lake.session import class_archive, file_modes, jars, remote, warm_server
 from lake.session.in_process.mode import Unsupported
 from lake.session.remote import is_local
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # Set for every session, Connect too: they affect results or cost, so server defaults must not apply.
 RUNTIME_CONF = {

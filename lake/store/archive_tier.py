@@ -12,18 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lake.errors import LakeError, StorageError, Unavailable
+from lake.lazy import DataFrame, SparkSession
 from lake.session.spark_session import first_line
 from lake.store import delta
 from lake.store.storage import Address
 from lake.store.table_log import TableState
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 PROPERTY: Final = "headwater.cold"
 FOLDER: Final = "cold"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from deltalake import DeltaTable, write_deltalake
 
 from lake import cost
 from lake.errors import LawError, Unavailable
-from lake.lazy import pa, pc, pq
+from lake.lazy import DataFrame, pa, pc, pq
 from lake.store import delta, delta_writer
 from lake.store.comparison import TYPE
 from lake.store.delta import Position
@@ -34,9 +34,6 @@ from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
 from lake.store.table_logs import table_log
 from lake.store.tables import Table
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 FEED_FILE: Final = "feed.parquet"
 

@@ -7,14 +7,14 @@ from concurrent.futures import wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import duckdb
 from arro3.core import Schema, Table
 from deltalake.exceptions import TableNotFoundError
 
 from lake.errors import LakeError, StorageError
-from lake.lazy import pa
+from lake.lazy import SparkSession, pa
 from lake.session.duck import FILE_SYSTEMS, connect
 from lake.store import archive_tier
 from lake.store.delta import Position, exists, opened
@@ -23,9 +23,6 @@ from lake.store.storage import Address
 from lake.store.storage.objects import FETCHED
 from lake.store.table_log import TableState
 from lake.text import parquet_rows, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 FILE: Final = "_file"
 PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}

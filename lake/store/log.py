@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from deltalake import Schema
 
@@ -15,7 +15,7 @@ from lake.config import Settings
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
-from lake.lazy import pa, pc
+from lake.lazy import DataFrame, SparkSession, pa, pc
 from lake.store import delta, delta_writer, duckdb_tables, durable, erasures, log_rows
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
@@ -30,9 +30,6 @@ from lake.store.table_logs import invalidate
 from lake.store.voids import voids_between, without_voided
 from lake.store.warehouse import Located, Location, Warehouse
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 LOCAL_TIME: Final = "timestamp_ntz"
 PROPERTIES: Final = {

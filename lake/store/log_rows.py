@@ -13,16 +13,13 @@ later, and for each acceptance of everything rejected. `Log.refusals` returns th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.contracts import encryption, evolution, origins
 from lake.contracts.contract import Contract
-from lake.lazy import pa
+from lake.lazy import DataFrame, SparkSession, pa
 from lake.store.scan import TIME
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 BROADCAST: Final = -1  # the bucket of events without a key
 REFUSAL: Final = "_refusal"  # REFUSED, REPAIRED or ACCEPTED; null for events, absent if nothing was ever rejected

@@ -10,19 +10,16 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.config import Settings
 from lake.contracts.reasons import Reason
-from lake.lazy import pa
+from lake.lazy import DataFrame, pa
 from lake.session.in_process.mode import in_process
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.warehouse import Location, Warehouse
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 COLUMNS: Final = {
     "_batch": "BIGINT",

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from lake.lazy import F, pa, pc
+from lake.lazy import DataFrame, F, SparkSession, pa, pc
 from lake.session.in_process.mode import in_process
 from lake.store.scan import distinct, to_arrow, to_frame
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake import cost
 from lake.errors import StorageError
-from lake.lazy import F, pa
+from lake.lazy import DataFrame, F, SparkSession, pa
 from lake.session.in_process.mode import HoldsRows, in_process, unsupported
 from lake.session.spark_session import hand_over
 from lake.store import archive_tier, delta
@@ -28,7 +28,6 @@ from lake.text import DUCKDB, MICROSECOND, SPARK, quoted
 
 if TYPE_CHECKING:
     import duckdb
-    from pyspark.sql import DataFrame, SparkSession
 
     from lake.store.table_log import TableState
 

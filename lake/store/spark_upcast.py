@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,14 +13,12 @@ from lake.contracts.expressions import literal, quoted
 from lake.contracts.origins import members
 from lake.contracts.upcast import FAILED, UpcastStep, upcast_fields, upcast_sql, used_fields
 from lake.kinds.grouped_map import pickled
+from lake.lazy import Column, DataFrame
 from lake.records.columns import arrow_type
 from lake.records.extra_members import read_members
 from lake.records.unknown_members import by_names, without_declared
 from lake.session.in_process.mode import uses_duckdb
 from lake.store.dialects import MEMBERS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 UPCAST = "_upcast"
 

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from deltalake import Field, Schema
 
 from lake import cost
 from lake.config import Settings
-from lake.lazy import F, pa
+from lake.lazy import DataFrame, F, SparkSession, pa
 from lake.session.in_process.mode import in_process
 from lake.session.spark_session import raise_if_gone
 from lake.store import delta, delta_writer, duckdb_tables
@@ -25,9 +24,6 @@ from lake.store.scan import Scan, arrow_schema, distinct, has_key, to_frame
 from lake.store.table_head import Meanings, TableHead, meaning_of
 from lake.store.warehouse import Located, Location, Warehouse
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class FeedGap(Exception):

@@ -9,16 +9,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from lake.config import Settings
 from lake.errors import DeclarationError
+from lake.lazy import DataFrame
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger_table import LedgerTable, columns_of
 from lake.text import DUCKDB, SPARK, literal
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.verify import verify
 from lake.errors import LakeError, LawError, QualityError
 from lake.kinds.columns import ORDER, visible
-from lake.lazy import F
+from lake.lazy import DataFrame, F, SparkSession
 from lake.ops.pipeline import run
 from lake.project.project import Project, load
 from lake.publish.cut import pick_cut
@@ -34,10 +34,7 @@ from lake.store.storage import address_of
 from lake.testing.slices import ALL, Groups, Place, landed_stream, recut
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from lake.project.declaration import Declaration
-
 
 ARRIVAL_COLUMNS: Final = ("_batch", "_arrival", "_offset", "_source", "_watermark")
 

@@ -24,6 +24,7 @@ from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
 from lake.kinds.columns import SIGN, TIME
 from lake.kinds.kind import Kind
+from lake.lazy import DataFrame, SparkSession
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.store.delta import Position
@@ -35,8 +36,6 @@ from lake.store.tables import Table
 from lake.text import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     Part = DataFrame | Sequence[DataFrame]
 SHARE_OF_DUCKDB: Final = 0.6
 NOWHERE: Final = Project(Settings(project=Path()), {}, {}, {})

@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
+from lake.lazy import SparkSession
 from lake.records.raw_values import NO_CHARACTER
 from lake.session import file_modes
 from lake.sources.declared import DeclaredSource
@@ -33,8 +34,6 @@ from lake.sources.json_text import InvalidJson, is_json, members, parse
 from lake.sources.source import Lag, Progress, SourceDeclaration, SourceFact, SourceKind, SourceRecord, Spool
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lake.ingest.batch_counts import BatchCounts
 
 KEYS: Final = ("command", "every", "records", "streams")

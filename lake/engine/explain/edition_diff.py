@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.engine.engines import by_either
 from lake.engine.explain.explain import Cause, ExplainedRow, InputCauses, attach_causes, key_values
@@ -17,6 +17,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.lookup import Few, Finding, Found, Values
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import visible
+from lake.lazy import DataFrame
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.read.locked_database import select
@@ -32,9 +33,6 @@ from lake.store.table_head import CHANGE, Counts, TableHead
 from lake.store.tables import FeedGap, heads
 from lake.store.warehouse import Location, Warehouse
 from lake.text import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 COPY: Final = "_copy"
 """Number of a row among those with the same key."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.engine.inputs import Inputs
 from lake.engine.lookup import Few, Finding, Lookup, Values
@@ -17,13 +17,10 @@ from lake.engine.pruning import handed_on, narrowed
 from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.kind import INTO, ROLE, Kind
 from lake.kinds.snapshots import only_events
-from lake.lazy import F
+from lake.lazy import DataFrame, F
 from lake.project.declaration import Declaration, Input
 from lake.store.log_rows import BROADCAST
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 VOIDED: Final = "voided"
 PLAIN: Final = re.compile("`([^`]+)`")

@@ -10,17 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, ORDER, names
 from lake.kinds.measures.decimals import SumType, mean
 from lake.kinds.sql import rounding
 from lake.kinds.sql_errors import NO_ROOM, raise_sql
+from lake.lazy import DataFrame
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 COUNTED: Final = "sum(cast(_sign as bigint))"  # the number of rows
 ADD: Final = "coalesce({a} + {b}, {a}, {b})"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.errors import DeclarationError
 from lake.kinds.measures.decimals import BASE, WHOLE, cut_off, digits, divided, let, limbs, signed_sum
 from lake.kinds.measures.measure import ADD, OfSums, StateColumn, Total
 from lake.kinds.sql import rounding
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.lazy import DataFrame
 
 # Decimal places that Spark keeps of squares and their sums.
 MOST_PLACES: Final = 6

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.contracts import encryption, origins
 from lake.contracts.contract import Contract
-from lake.lazy import F, pa
+from lake.lazy import DataFrame, F, pa
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
 from lake.store.log_head import LogHead
@@ -22,10 +22,6 @@ from lake.store.proof import fingerprints
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint
 from lake.store.scan import Scan, Span, to_arrow
 from lake.store.storage import Address
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 Fingerprints = dict[int, tuple[Fingerprint, ...]]
 """By bucket: the fingerprint of clear values and, in a log with persons, of sealed ones."""

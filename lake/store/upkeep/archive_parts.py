@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake import cost
 from lake.errors import LakeError, LawError
-from lake.lazy import pa, pc
+from lake.lazy import DataFrame, SparkSession, pa, pc
 from lake.store import archive_tier, delta, delta_writer
 from lake.store.archive_tier import ArchivedPart, Batches
 from lake.store.delta import Position
@@ -28,8 +28,6 @@ from lake.store.warehouse import Location
 from lake.text import SPARK, literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from lake.store.table_log import TableState
 
 PROPERTIES: Final = ("delta.dataSkippingStatsColumns",)

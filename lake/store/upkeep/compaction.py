@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from lake.errors import LawError
-from lake.lazy import pa
+from lake.lazy import SparkSession, pa
 from lake.session.spark_session import configured
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
@@ -26,9 +26,6 @@ from lake.store.rows import sortable
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table
 from lake.text import SPARK, literal, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TARGET_BYTES: Final = 128 << 20
 EXCESS_FILES: Final = 8

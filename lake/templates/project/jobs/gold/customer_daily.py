@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jobs.silver.current_order import current_order
 from lake import Aggregate, Calendar, Count, CountIf, Sum, table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.lazy import DataFrame
 
 
 @table(

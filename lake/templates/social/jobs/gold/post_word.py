@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jobs.silver.current_post import current_post
 from lake import View, table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.lazy import DataFrame
 
 
 @table(View("post_id", identity=["post_id", "word"]), current_post)

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jobs.gold.timeline_entry import timeline_entry
 from lake import View, table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.lazy import DataFrame
 
 
 @table(View("follower"), timeline_entry)

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lake import Latest, log, table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.lazy import DataFrame
 
 
 @table(Latest(["owner", "search"], sequence="saved_at", deletes="_op = 'remove'"), log("searches"))
