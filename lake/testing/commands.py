@@ -1,4 +1,4 @@
-"""`lake` commands in processes of their own, which can be killed at a point."""
+"""Runner of `lake` commands in forked processes, each of which can be killed at a point of `POINTS`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lake.testing.lakehouse import Lakehouse
 
 
 @dataclass(frozen=True)
-class Done:
-    """Result of a command: exit `code` (-9: killed), output, and the points that it `passed`.
+class CommandResult:
+    """Exit `code` of a command (-9: killed), its output, and how often it `passed` each point.
 
-    `killed_at` is the path that it was writing when it was killed.
+    `killed_at` is the path written at the point of the kill; None if the command did not reach that point.
     """
 
     code: int
@@ -32,14 +32,15 @@ class Done:
 
     @property
     def landed(self) -> bool:
-        """True if the command reached its point."""
+        """True if the command reached the point of its kill."""
         return self.killed_at is not None
 
 
 class Commands:
-    """Runner of `lake` commands, one at a time, in forks of a warm process: 10 ms instead of 5 s.
+    """Runner of `lake` commands, one at a time, in forks of a warm process: they start in 10 ms instead of 5 s.
 
-    With `remote`, a Spark Connect address, they start no JVM. `under` is a command that runs the warm process.
+    If `remote` is the address of a Spark Connect server, they start no JVM. `under` is the start of a command line that
+    runs the warm process, such as `["prlimit", "--nofile=256"]`.
     """
 
     def __init__(self, remote: str = "", *, under: Sequence[str] = (), **environment: str) -> None:
@@ -52,7 +53,7 @@ class Commands:
             text=True,
         )
         self._ready = False
-        self.pid = 0  # of the current or last command
+        self.pid = 0  # of the current or latest command
 
     def __enter__(self) -> Commands:
         return self
@@ -69,16 +70,18 @@ class Commands:
         file_bytes: int = 0,
         tuned: Mapping[str, Any] | None = None,
         **environment: str,
-    ) -> Done:
-        """`kill=TRACE` only records points. `file_bytes` limits the size of files. `tuned` sets constants of modules,
+    ) -> CommandResult:
+        """Run `lake` with `arguments` in the project of `at`, on its warehouse and landing folder.
+
+        `kill=TRACE` only records points. `file_bytes` limits the size of files. `tuned` sets constants of modules, such
         as `{"lake.store.upkeep.compaction.EXCESS_FILES": 1}`.
         """
         folder = Path(self._folder.name)
         out, err, notes = (folder / name for name in ("out", "err", "notes"))
         notes.unlink(missing_ok=True)
-        self._order(
+        self._start(
             arguments=arguments,
-            environment=self.environment | _settings(at) | environment,
+            environment=self.environment | _variables(at) | environment,
             folder=str(at.source.project),
             warehouse=str(at.settings.warehouse_path),
             cold=at.settings.place(at.settings.cold),
@@ -89,31 +92,31 @@ class Commands:
             tuned=dict(tuned or {}),
             file_bytes=file_bytes,
         )
-        code = int(self._answer())
+        code = int(self._read_line())
         passes = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
-        died = next((Path(entry["path"]) for entry in passes if entry["dies"]), None)
-        landed = kill is not None and (code == -signal.SIGKILL or kill.victim != "python")
+        fault_path = next((Path(entry["path"]) for entry in passes if entry["dies"]), None)
+        reached = kill is not None and (code == -signal.SIGKILL or kill.victim != "python")
         passed = Counter(entry["point"] for entry in passes)
-        return Done(code, out.read_text(), err.read_text(), passed, died if landed else None)
+        return CommandResult(code, out.read_text(), err.read_text(), passed, fault_path if reached else None)
 
-    def _order(self, **order: Any) -> None:
+    def _start(self, **order: Any) -> None:
         if not self._ready:
-            assert self._answer() == "ready"
+            assert self._read_line() == "ready"
             self._ready = True
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        self.pid = int(self._answer())
+        self.pid = int(self._read_line())
 
-    def _answer(self) -> str:
+    def _read_line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         if not line:
-            raise RuntimeError(f"the process that forks commands has ended: {self._process.wait()}")
+            raise RuntimeError(f"the process that forks commands has ended with exit code {self._process.wait()}")
         return line
 
 
-def _settings(lakehouse: Lakehouse) -> dict[str, str]:
+def _variables(lakehouse: Lakehouse) -> dict[str, str]:
     settings = lakehouse.settings
     variables = {
         "LAKE_WAREHOUSE": settings.place(settings.warehouse),

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Final
 
 from lake.store.log import Log
-from lake.testing import Commands, Done, Kill
+from lake.testing import CommandResult, Commands, Kill
 from tests.crash.crashes import DEPLOY, DROP, DUE, PACKING, SHORT, TAKEN, WHOM
 from tests.crash.model import CUSTOMERS, Shop
 
@@ -38,7 +38,7 @@ class Loss:
             if not done.landed:
                 return
 
-    def _once(self, shop: Shop, commands: Commands, lost: Kill) -> Done:
+    def _once(self, shop: Shop, commands: Commands, lost: Kill) -> CommandResult:
         shop.land_some()
         if self.changes:
             shop.change()
@@ -52,7 +52,7 @@ class Loss:
             assert again.code == 0, shop.status(again)
         return done
 
-    def _faults(self, shop: Shop, commands: Commands, done: Done) -> Iterator[str]:
+    def _faults(self, shop: Shop, commands: Commands, done: CommandResult) -> Iterator[str]:
         if done.code not in {0, 75} or any(blamed in done.out + done.err for blamed in BLAMED):
             yield shop.status(done)
         after = commands.lake("run", at=shop.lakehouse)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from lake.store.ledger.editions import latest_edition
-from lake.testing import Commands, Done, Kill
+from lake.testing import CommandResult, Commands, Kill
 from tests.crash.model import Shop
 from tests.crash.room import fill
 
@@ -269,7 +269,7 @@ def file_too_large(shop: Shop, commands: Commands) -> Outcome:
     return _refused(shop, commands, done)
 
 
-def _refused(shop: Shop, commands: Commands, done: Done) -> Outcome:
+def _refused(shop: Shop, commands: Commands, done: CommandResult) -> Outcome:
     faults = [] if done.code in {0, 75} else [f"ended with {shop.status(done)}"]
     if done.code == 75 and not ("disk full" in done.err and "fix:" in done.err):
         faults.append(f"said {done.err}")
@@ -295,7 +295,7 @@ def _pass(shop: Shop, crash: Crash) -> int:
     return shop.chance.randrange(1, 1 + often.get(crash.point.partition(".")[0], 1))
 
 
-def _ended(done: Done, crash: Crash) -> list[str]:
+def _ended(done: CommandResult, crash: Crash) -> list[str]:
     """A process that is not killed ends well; one whose JVM is killed says so, or needed it no more."""
     allowed = {0, 75} if crash.jvm and done.landed else {0}
     return [f"{crash.name} ended with {done.code}: {done.err}"] if not done.landed and done.code not in allowed else []

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from lake.testing import Commands, Done, Kill
+from lake.testing import CommandResult, Commands, Kill
 from tests.crash.crashes import DUE, PACKING, SHORT
 from tests.crash.model import CUSTOMERS, Shop
 
@@ -62,7 +62,7 @@ def machine(commands: Callable[[], Commands]) -> type[RuleBasedStateMachine]:
 
         def lake(
             self, *arguments: str, kill: Kill | None = None, tuned: dict[str, Any] | None = None, **env: Any
-        ) -> Done:
+        ) -> CommandResult:
             done = commands().lake(*arguments, at=self.shop.lakehouse, kill=kill, tuned=tuned, **env)
             assert done.landed or done.code == 0 or "has no events of a person" in done.err, (
                 f"lake {arguments}: {self.shop.status(done)}"

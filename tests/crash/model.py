@@ -23,7 +23,7 @@ from lake.store.ledger.editions import current_edition, kept_editions
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
-from lake.testing import Commands, Done, Lakehouse
+from lake.testing import CommandResult, Commands, Lakehouse
 
 BEGAN: Final = datetime(2024, 3, 1, tzinfo=UTC)
 CUSTOMERS: Final = (
@@ -225,7 +225,7 @@ class Shop:
         edition = current_edition(self.lakehouse.settings)
         return edition.number if edition else 0
 
-    def status(self, done: Done) -> str:
+    def status(self, done: CommandResult) -> str:
         """What a command said, where it did not end well."""
         return f"{done.code}: {done.out[-500:]}{done.err[-2000:]}"
 

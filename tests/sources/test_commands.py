@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 
 from lake.cli import lake
-from lake.testing import Commands, Done, Lakehouse
+from lake.testing import CommandResult, Commands, Lakehouse
 from tests.processes import PATIENCE, ROOT, free_port, until
 from tests.registry import registry
 from tests.servers.kafka import USER, Kafka, done
@@ -45,7 +45,7 @@ class Followed:
     environment: dict[str, Any] = field(default_factory=dict)
     noted: int = 0
 
-    def lake(self, *words: str) -> Done:
+    def lake(self, *words: str) -> CommandResult:
         return self.commands.lake(*words, at=self.house, **self.environment)
 
     def note(self) -> None:
