@@ -1,11 +1,12 @@
 """Fault injection: kills before, within and after writes to a warehouse, and at a source.
 
-A point is `<what>.<moment>`: `log`, `quarantine`, `redeliveries`, `table`, `edition`, `meta` (other ledgers) and `cold`
-(archived batches) by path; `compaction`, `checkpoint`, `vacuum` (each file deleted), `removal` (each folder deleted),
-`archive` (each landing file moved), `spool` (a delivery on disk) and `acknowledge` by operation. `middle`: the commit's
-first new file exists and the commit does not, or a folder's first file is deleted.
+A point is `<subject>.<moment>`. By path, a subject is `log`, `quarantine`, `redeliveries`, `table`, `edition`, `meta`
+(other ledgers) or `cold` (archived batches); by operation, `compaction`, `checkpoint`, `vacuum` (each file deleted),
+`removal` (each folder deleted), `archive` (each landing file moved), `spool` (a delivery on disk) or `acknowledge`.
+At the moment `middle` the first new file of a commit exists and the commit does not, or a folder's first file is
+deleted.
 
-A commit can also fail like a network, `before` it is made, or `after`, when only its answer is lost.
+A commit can also fail with an error of the network: `before` it is made, or `after`, when only its answer is lost.
 """
 
 from __future__ import annotations
@@ -37,26 +38,26 @@ from lake.store.storage import LocalFolder
 
 COMMITS: Final = ("log", "quarantine", "redeliveries", "table", "meta", "edition", "cold", "compaction")
 POINTS: Final = (
-    *(f"{what}.{moment}" for what in (*COMMITS, "removal") for moment in ("before", "middle", "after")),
+    *(f"{subject}.{moment}" for subject in (*COMMITS, "removal") for moment in ("before", "middle", "after")),
     *(
-        f"{what}.{moment}"
-        for what in ("checkpoint", "vacuum", "archive", "spool", "acknowledge")
+        f"{subject}.{moment}"
+        for subject in ("checkpoint", "vacuum", "archive", "spool", "acknowledge")
         for moment in ("before", "after")
     ),
 )
 
-STATEMENT: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|ALTER TABLE) delta\.`(.+?)`", re.IGNORECASE)
-FOLDERS: Final = {"logs": "log", "quarantine": "quarantine", "redeliveries": "redeliveries", "meta": "meta"}
-COMMIT: Final = re.compile(r"\d{20}\.json")
-LOOK_EVERY: Final = 0.0005  # seconds between checks for a first new file
+WRITING_SQL: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|ALTER TABLE) delta\.`(.+?)`", re.IGNORECASE)
+SUBJECT_BY_FOLDER: Final = {"logs": "log", "quarantine": "quarantine", "redeliveries": "redeliveries", "meta": "meta"}
+COMMIT_FILE: Final = re.compile(r"\d{20}\.json")
+POLL_SECONDS: Final = 0.0005  # seconds between checks for a first new file
 
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL at the `nth` pass through `point`, for this process or a `jvm`: a Spark Connect server's pid, or 0 for
-    its own.
+    """SIGKILL of the `victim` at the `nth` pass through `point`.
 
-    With victim `answer` nothing dies: the write raises an error.
+    `jvm` is the pid of a Spark Connect server; 0: the JVM of this process. With victim `answer` nothing dies: the write
+    raises an error.
     """
 
     point: str
@@ -71,6 +72,8 @@ TRACE: Final = Kill("")
 
 @dataclass
 class PassRecorder:
+    """Recorder of passes through points, as lines of JSON in `notes`. It kills or raises at the pass of `kill`."""
+
     warehouse: Path
     notes: Path
     kill: Kill | None = None
@@ -78,23 +81,24 @@ class PassRecorder:
     counts: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def what(self, path: Path) -> str | None:
+    def subject(self, path: Path) -> str | None:
+        """Return the subject of points at writes to `path`; None outside of the warehouse and the cold folder."""
         if self.cold and path.is_relative_to(self.cold):
             return "cold"
         if not path.is_relative_to(self.warehouse):
             return None
         top, *rest = path.relative_to(self.warehouse).parts
-        return "edition" if [top, *rest] == ["meta", "editions"] else FOLDERS.get(top, "table")
+        return "edition" if [top, *rest] == ["meta", "editions"] else SUBJECT_BY_FOLDER.get(top, "table")
 
     @contextmanager
-    def around(self, path: Path | None, what: str = "") -> Iterator[None]:
-        matches = path is not None and self.what(path)
-        if path is None or not matches:
+    def around(self, path: Path | None, operation: str = "") -> Iterator[None]:
+        subject = self.subject(path) if path is not None else None
+        if path is None or subject is None:
             yield
             return
-        name = what or matches
+        name = operation or subject
         self.at(f"{name}.before", path)
-        with self._watched(path, f"{name}.middle"):
+        with self._watching(path, f"{name}.middle"):
             yield
         self.at(f"{name}.after", path)
 
@@ -107,28 +111,28 @@ class PassRecorder:
             if dies and self.kill and self.kill.victim == "answer":
                 raise _lost_answer_error(self.kill)
             if dies:
-                self._die()
+                self._kill_victim()
 
-    def _die(self) -> None:
+    def _kill_victim(self) -> None:
         assert self.kill is not None
         pid = os.getpid() if self.kill.victim == "python" else self.kill.jvm or jvm_of(os.getpid())
         os.kill(pid, signal.SIGKILL)
         while _alive(pid):
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_SECONDS)
 
     @contextmanager
-    def _watched(self, path: Path, point: str) -> Iterator[None]:
+    def _watching(self, path: Path, point: str) -> Iterator[None]:
         if self.kill is None or self.kill.point != point:
             yield
             return
-        before, commits, ended = _data(path), _commits(path), threading.Event()
+        before, commits, ended = _data_files(path), _commit_count(path), threading.Event()
 
         def watch() -> None:
-            while not ended.is_set() and _commits(path) == commits:
-                if _data(path) - before and _commits(path) == commits:
+            while not ended.is_set() and _commit_count(path) == commits:
+                if _data_files(path) - before and _commit_count(path) == commits:
                     self.at(point, path)
                     return
-                time.sleep(LOOK_EVERY)
+                time.sleep(POLL_SECONDS)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -140,17 +144,17 @@ class PassRecorder:
 
 
 def _lost_answer_error(lost: Kill) -> Exception:
-    """Return the error that a library raises for a lost answer; after a retry, the number of its commit is taken."""
+    # Every second time a conflict: the library has retried a commit that was made.
     if lost.point.endswith(".after") and lost.nth % 2:
         return CommitFailedError("Commit failed: ConcurrentTransaction: a concurrent transaction has the same version")
     return OSError("Generic storage error: error sending request: connection closed before message completed")
 
 
-def _data(path: Path) -> set[str]:
+def _data_files(path: Path) -> set[str]:
     return {str(file) for file in path.glob("**/*.parquet*") if "_delta_log" not in file.parts}
 
 
-def _commits(path: Path) -> int:
+def _commit_count(path: Path) -> int:
     return len(list((path / "_delta_log").glob("*.json")))
 
 
@@ -181,16 +185,16 @@ def _wrap_delta_rs(passes: PassRecorder) -> None:
     from deltalake.table import DeltaTable, TableMerger, TableOptimizer
 
     write = deltalake.write_deltalake
-    wrapped = _wrapped(passes, write, lambda table, *_, **__: _path(table))
+    wrapped = _recording(passes, write, lambda table, *_, **__: _path(table))
     for module in [module for name, module in sys.modules.items() if name.startswith("lake.")]:
         if getattr(module, "write_deltalake", None) is write:
             module.write_deltalake = wrapped  # type: ignore[attr-defined]
     _wrap(passes, DeltaTable, ("create_write_transaction", "delete", "restore"), _path)
     _wrap(passes, DeltaTable, ("create_checkpoint",), _path, "checkpoint")
     _wrap(passes, TableMerger, ("execute",), lambda merger: Path(merger._table.table_uri().removeprefix("file://")))
-    _wrap(passes, TableOptimizer, ("compact", "z_order"), lambda each: _path(each.table), "compaction")
+    _wrap(passes, TableOptimizer, ("compact", "z_order"), lambda optimizer: _path(optimizer.table), "compaction")
     create = DeltaTable.create
-    DeltaTable.create = staticmethod(_wrapped(passes, create, lambda table, *_, **__: _path(table)))  # type: ignore
+    DeltaTable.create = staticmethod(_recording(passes, create, lambda table, *_, **__: _path(table)))  # type: ignore
 
 
 def _wrap_spark(passes: PassRecorder) -> None:
@@ -199,17 +203,17 @@ def _wrap_spark(passes: PassRecorder) -> None:
     from pyspark.sql.connect import session as connect_session
 
     for writer in (readwriter.DataFrameWriter, connect_readwriter.DataFrameWriter):
-        writer.save = _wrapped(passes, writer.save, lambda _, path=None, *__, **___: path and Path(path))  # type: ignore
+        writer.save = _recording(passes, writer.save, lambda _, path=None, *__, **___: path and Path(path))  # type: ignore
     for each in (session.SparkSession, connect_session.SparkSession):
-        each.sql = _wrapped_sql(passes, each.sql)  # type: ignore[method-assign]
+        each.sql = _recording_sql(passes, each.sql)  # type: ignore[method-assign]
 
 
-def _wrapped_sql(passes: PassRecorder, sql: Callable[..., Any]) -> Callable[..., Any]:
+def _recording_sql(passes: PassRecorder, sql: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(sql)
     def wrapper(spark: Any, query: str, *args: Any, **kwargs: Any) -> Any:
-        statement = STATEMENT.match(query)
-        what = "compaction" if statement and statement[1].upper() == "OPTIMIZE" else ""
-        with passes.around(Path(statement[2]) if statement else None, what):
+        statement = WRITING_SQL.match(query)
+        operation = "compaction" if statement and statement[1].upper() == "OPTIMIZE" else ""
+        with passes.around(Path(statement[2]) if statement else None, operation):
             return sql(spark, query, *args, **kwargs)
 
     return wrapper
@@ -218,49 +222,49 @@ def _wrapped_sql(passes: PassRecorder, sql: Callable[..., Any]) -> Callable[...,
 def _wrap_log_store(passes: PassRecorder) -> None:
     put = LocalFolder.put_if_absent
 
-    def around(folder: LocalFolder, url: str, content: bytes) -> str | None:
+    def recording_put(folder: LocalFolder, url: str, content: bytes) -> str | None:
         file = Path(url)
-        with passes.around(file.parents[1] if COMMIT.fullmatch(file.name) else None):
+        with passes.around(file.parents[1] if COMMIT_FILE.fullmatch(file.name) else None):
             return put(folder, url, content)
 
-    LocalFolder.put_if_absent = around  # type: ignore[assignment, method-assign]
+    LocalFolder.put_if_absent = recording_put  # type: ignore[assignment, method-assign]
 
 
 def _wrap_files(passes: PassRecorder) -> None:
-    unlink, move, remove = Path.unlink, files.move_file, shutil.rmtree
+    unlink, move, rmtree = Path.unlink, files.move_file, shutil.rmtree
 
-    def unlinked(path: Path, missing_ok: bool = False) -> None:
-        data = passes.what(path) and "locks" not in path.parts and not path.name.startswith(".")
-        if data:
+    def recording_unlink(path: Path, missing_ok: bool = False) -> None:
+        is_data = passes.subject(path) and "locks" not in path.parts and not path.name.startswith(".")
+        if is_data:
             passes.at("vacuum.before", path)
         unlink(path, missing_ok)
-        if data:
+        if is_data:
             passes.at("vacuum.after", path)
 
-    def moved(path: Path, target: Path) -> None:
+    def recording_move(path: Path, target: Path) -> None:
         passes.at("archive.before", path)
         move(path, target)
         passes.at("archive.after", path)
 
-    def removed(folder: Any, *args: Any, **options: Any) -> None:
+    def recording_rmtree(folder: Any, *args: Any, **options: Any) -> None:
         path = Path(folder)
-        if passes.what(path):
+        if passes.subject(path):
             passes.at("removal.before", path)
             if first := next((file for file in sorted(path.rglob("*")) if file.is_file()), None):
                 unlink(first)
             passes.at("removal.middle", path)
-        remove(folder, *args, **options)
-        if passes.what(path):
+        rmtree(folder, *args, **options)
+        if passes.subject(path):
             passes.at("removal.after", path)
 
-    Path.unlink, files.move_file = unlinked, moved  # type: ignore[assignment, method-assign]
-    shutil.rmtree = removed  # type: ignore[assignment]
+    Path.unlink, files.move_file = recording_unlink, recording_move  # type: ignore[assignment, method-assign]
+    shutil.rmtree = recording_rmtree  # type: ignore[assignment]
 
 
 def _wrap_sources(passes: PassRecorder) -> None:
     keep, opened = spool.keep, DeclaredSource.open
 
-    def kept(
+    def recording_keep(
         settings: Settings, source: str, number: int, writer: spool.SpoolWriter, progress: Progress
     ) -> spool.SpooledDelivery:
         passes.at("spool.before", writer.folder)
@@ -268,20 +272,20 @@ def _wrap_sources(passes: PassRecorder) -> None:
         passes.at("spool.after", result.folder)
         return result
 
-    def open_(declared: DeclaredSource) -> Source:
+    def recording_open(declared: DeclaredSource) -> Source:
         source, where = opened(declared), Path(declared.where)
         acknowledge = source.acknowledge
 
-        def acknowledged(upto: Progress) -> None:
+        def recording_acknowledge(upto: Progress) -> None:
             passes.at("acknowledge.before", where)
             acknowledge(upto)
             passes.at("acknowledge.after", where)
 
-        source.acknowledge = acknowledged  # type: ignore[method-assign]
+        source.acknowledge = recording_acknowledge  # type: ignore[method-assign]
         return source
 
-    spool.keep = kept
-    DeclaredSource.open = open_  # type: ignore[method-assign, assignment]
+    spool.keep = recording_keep
+    DeclaredSource.open = recording_open  # type: ignore[method-assign, assignment]
 
 
 def _path(table: Any) -> Path:
@@ -289,18 +293,18 @@ def _path(table: Any) -> Path:
 
 
 def _wrap(
-    passes: PassRecorder, owner: type, names: tuple[str, ...], path: Callable[[Any], Path], what: str = ""
+    passes: PassRecorder, owner: type, names: tuple[str, ...], path: Callable[[Any], Path], operation: str = ""
 ) -> None:
     for name in names:
-        setattr(owner, name, _wrapped(passes, getattr(owner, name), lambda own, *_, **__: path(own), what))
+        setattr(owner, name, _recording(passes, getattr(owner, name), lambda own, *_, **__: path(own), operation))
 
 
-def _wrapped(
-    passes: PassRecorder, function: Callable[..., Any], path: Callable[..., Path | None], what: str = ""
+def _recording(
+    passes: PassRecorder, function: Callable[..., Any], path: Callable[..., Path | None], operation: str = ""
 ) -> Callable[..., Any]:
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with passes.around(path(*args, **kwargs), what):
+        with passes.around(path(*args, **kwargs), operation):
             return function(*args, **kwargs)
 
     return wrapper
