@@ -1,7 +1,7 @@
 """Warm process that runs each command in a fork of itself.
 
-Orders are lines of JSON on standard input, answered by the fork's pid, then its exit code (negative: signal). No
-session and no table is opened before a fork.
+It prints `ready`, then reads one order per line of standard input, as JSON. For each it prints the pid of the fork,
+then the exit code (negative: signal). No session and no table is opened before a fork.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import lake
 from lake.testing.fault_injection import Kill, PassRecorder, inject_faults
@@ -40,7 +40,7 @@ def _import_all() -> Callable[[], None]:
     command: Callable[[], None] = script.load()
     for module in pkgutil.walk_packages(lake.__path__, "lake."):
         if ".templates" not in module.name and not module.name.endswith("__main__"):
-            with suppress(ModuleNotFoundError):  # an extra that is not installed, as that of lake.read.shell
+            with suppress(ModuleNotFoundError):  # its extra is not installed, such as that of lake.read.shell
                 import_module(module.name)
     import_module("pyspark.sql.connect.session")
     from lake.quality.gx import import_library
@@ -49,11 +49,11 @@ def _import_all() -> Callable[[], None]:
     return command
 
 
-def _run_order(command: Callable[[], None], order: Mapping[str, Any]) -> None:
+def _run_order(command: Callable[[], None], order: Mapping[str, Any]) -> NoReturn:
     code = 1
     try:
-        for number, file in ((0, os.devnull), (1, order["out"]), (2, order["err"])):
-            os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), number)
+        for descriptor, file in ((0, os.devnull), (1, order["out"]), (2, order["err"])):
+            os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
         os.environ.update(order["environment"])
         os.chdir(order["folder"])
         for name, value in order["tuned"].items():
