@@ -1,4 +1,4 @@
-"""A project's tables in a folder of their own, made from a few events."""
+"""Warehouse of a project in a test's folder: events to ingest, tables to compare, and a check of their laws."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ ARRIVAL_COLUMNS: Final = ("_batch", "_arrival", "_offset", "_source", "_watermar
 
 
 class Lakehouse:
-    """A project's declarations with a warehouse and a landing folder in `home`."""
+    """A project's declarations with a warehouse and a landing folder in `home`.
+
+    `source` has the settings of the project itself, `settings` those with both folders in `home`.
+    """
 
     def __init__(self, project: Path, home: Path) -> None:
         self.home = home
@@ -55,7 +58,7 @@ class Lakehouse:
 
     @property
     def project(self) -> Project:
-        """A copy with empty caches: another process may have deployed since."""
+        """Copy of the project with empty caches, as another process may have deployed."""
         return replace(self._loaded)
 
     @property
@@ -72,6 +75,7 @@ class Lakehouse:
         return self
 
     def land_samples(self) -> Lakehouse:
+        """Copy the landing files of the project itself; without any, do nothing."""
         target = self.settings.path(self.settings.landing)
         samples = address_of(self.source, self.source.landing)
         if folder := samples.on_disk:
@@ -85,7 +89,7 @@ class Lakehouse:
         return self
 
     def run(self, *, now: datetime | None = None) -> Lakehouse:
-        """Run one cycle: ingest, cut, advance, check, publish. `now` replaces the clock as time of arrival."""
+        """Run one cycle: ingest, cut, advance, check, publish. `now` is the time of arrival instead of the clock's."""
         run(self.settings, lambda: self.spark, lambda _: None, now=now).raise_held()
         return self
 
@@ -96,7 +100,7 @@ class Lakehouse:
         position = table.position()
         rows = Scan(table.path, position.version if position else None).arrow().to_pylist()
         visible_rows = [{column: row[column] for column in visible(row)} for row in rows]
-        return sorted(visible_rows, key=lambda row: [_order(row[column]) for column in declaration.kind.identity])
+        return sorted(visible_rows, key=lambda row: [_sort_key(row[column]) for column in declaration.kind.identity])
 
     def check_laws(self, *, slices: int = 2) -> None:
         """Raise LawError unless, for every table:
@@ -104,12 +108,12 @@ class Lakehouse:
         - it equals its recomputation from the first event of every log,
         - it does not depend on order and partitions of Spark's rows,
         - half of its keys, evaluated alone, equal that half of the table,
-        - it equals the table made of the landed records in `slices` micro-batches and random files, with redeliveries,
-          and in another order of events that share no key or have a total sequence. Exempt are tables that depend on
-          batches or files (late events, finality with named producers, dumps of rejected records), and tables derived
-          from them.
+        - it equals the table made of the same records in `slices` micro-batches and random files, with redeliveries and
+          in another order. Events keep their order if log order decides between them.
 
-        Raises DeclarationError if the landing files of a log are gone.
+        The last law is not checked if `slices` is 0, nor for tables that depend on batches or files (late events,
+        finality with named producers, dumps of rejected records), nor for tables derived from them. Raises
+        DeclarationError if landing files of a log are missing.
         """
         inputs = Inputs(lambda: self.spark, self.project, pick_cut(self.project, None), recompute=True)
         for declaration in self.project.tables.values():
@@ -122,16 +126,16 @@ class Lakehouse:
                 _check_locality(inputs, declaration, sample)
             finally:
                 sample.unpersist()
-        if slices and not inputs.cut.voids:  # a void names a place in this log
+        if slices and not inputs.cut.voids:  # a void names a place, which another log gives to another event
             self._check_slices(inputs, slices)
 
     def _check_slices(self, inputs: Inputs, slices: int) -> None:
-        tables = [each for each in self.project.tables.values() if not depends_on_batches(inputs, each)]
+        tables = [each for each in self.project.tables.values() if not _depends_on_batches(inputs, each)]
         streams = [landed_stream(self.settings, contract) for contract in self.project.contracts.values()]
         arrived = max((stream.at for stream in streams), default="")
         with TemporaryDirectory(prefix="sliced-", dir=self.home) as folder:
             other = Lakehouse(self.source.path("."), Path(folder))
-            for part in recut(streams, order_groups(inputs, tables), slices):
+            for part in recut(streams, _order_groups(inputs, tables), slices):
                 part.write(other.settings.path(other.settings.landing))
                 with suppress(QualityError):  # a part alone may fail expectations of the table
                     other.run(now=datetime.fromisoformat(arrived) if arrived else None)
@@ -140,7 +144,7 @@ class Lakehouse:
 
 
 def _check_same(declaration: Declaration, rows: list[dict[str, Any]], other: list[dict[str, Any]], slices: int) -> None:
-    # NaNs are equal, and places of parked rows differ between logs.
+    # Compared as text, in which NaNs are equal, and without the places of parked rows, which differ between logs.
     ours, theirs = ([repr(sorted((k, v) for k, v in row.items() if k != PLACE)) for row in of] for of in (rows, other))
     if declaration.parked_of is not None:
         ours, theirs = sorted(ours), sorted(theirs)
@@ -149,7 +153,7 @@ def _check_same(declaration: Declaration, rows: list[dict[str, Any]], other: lis
         raise LawError(
             f"{declaration.name} differs when its events come in {slices} micro-batches and other files: {only[0]}",
             where=declaration.where,
-            fix="go by what the events say; a View orders them by _batch, _arrival, _bucket, _offset, in this order",
+            fix="use values of the events only; a View orders by _batch, _arrival, _bucket, _offset, in this order",
         )
 
 
@@ -179,8 +183,8 @@ def _check_locality(inputs: Inputs, declaration: Declaration, whole: DataFrame) 
         )
 
 
-def _order(value: Any) -> tuple[bool, Any]:
-    """Return a sort key: nulls first, then values; lists and records by their text, as they may have nulls."""
+def _sort_key(value: Any) -> tuple[bool, Any]:
+    """Return a key that sorts nulls first, and lists and records by their text, as they may have nulls inside."""
     return value is not None, str(value) if isinstance(value, list | dict) else value
 
 
@@ -190,25 +194,26 @@ def _evaluated(inputs: Inputs, declaration: Declaration, partitions: int) -> Dat
 
 
 def _scattered(rows: DataFrame, partitions: int) -> DataFrame:
-    shuffled = F.xxhash64(F.lit(partitions), *[F.col(c).cast("string") for c in rows.columns])
-    return rows.repartition(partitions, shuffled).sortWithinPartitions(shuffled)
+    hashed = F.xxhash64(F.lit(partitions), *[F.col(c).cast("string") for c in rows.columns])
+    return rows.repartition(partitions, hashed).sortWithinPartitions(hashed)
 
 
-def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
+def _depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
+    # The function is analysed without the columns of arrival: that fails if it reads one.
     contracts = inputs.project.contracts
     logs = [source.name for source in declaration.inputs if source.is_log]
     if declaration.kind.needs_time and any(contracts[stream].horizon for stream in logs):
         return True  # finality depends on which producers arrive together and which are closed
     frames = []
     for source in declaration.inputs:
-        if source.table is not None and depends_on_batches(inputs, source.table):
+        if source.table is not None and _depends_on_batches(inputs, source.table):
             return True
         rows = inputs.no_rows(source)
         if source.table is None:
             by_place = contracts[source.name].identity == "position"
-            left = rows.drop(*ARRIVAL_COLUMNS, *(["_id"] if by_place else []))
-            # A filter could still find columns that are only dropped.
-            rows = inputs.spark.createDataFrame([], left.schema)
+            without_arrival = rows.drop(*ARRIVAL_COLUMNS, *(["_id"] if by_place else []))
+            # A new frame: a filter could still read a column that is only dropped.
+            rows = inputs.spark.createDataFrame([], without_arrival.schema)
         frames.append(rows)
     try:
         return not all(side.schema for side in inputs.sides(declaration, frames))
@@ -216,26 +221,27 @@ def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
         return True
 
 
-def order_groups(inputs: Inputs, tables: Iterable[Declaration]) -> Mapping[str, Groups]:
-    decided: dict[str, dict[Place, frozenset[int]]] = {}
+def _order_groups(inputs: Inputs, tables: Iterable[Declaration]) -> Mapping[str, Groups]:
+    """Return, by log of `tables`, the groups of events whose order decides a table."""
+    groups_by_log: dict[str, dict[Place, frozenset[int]]] = {}
     for declaration in tables:
         logs = [(side, source.name) for side, source in enumerate(declaration.inputs) if source.is_log]
-        decided |= {stream: {} for _, stream in logs if stream not in decided}
-        deciding = [(side, stream) for side, stream in logs if declaration.kind.ordered_within(side)]
-        sides = inputs.sides(declaration, [inputs.whole(s) for s in declaration.inputs]) if deciding else ()
-        for side, stream in deciding:
-            groups = ", ".join(_groups(declaration, side))
+        groups_by_log |= {stream: {} for _, stream in logs if stream not in groups_by_log}
+        ordered = [(side, stream) for side, stream in logs if declaration.kind.ordered_within(side)]
+        sides = inputs.sides(declaration, [inputs.whole(s) for s in declaration.inputs]) if ordered else ()
+        for side, stream in ordered:
+            groups = ", ".join(_group_expressions(declaration, side))
             place = [f"{ORDER}.{column}" for column in ("_batch", "_bucket", "_offset")]
             for row in sides[side].selectExpr(*place, f"array({groups}) as groups").toArrow().to_pylist():
                 at = row["_batch"], row["_bucket"], row["_offset"]
-                decided[stream][at] = decided[stream].get(at, frozenset()).union(row["groups"])
-    return decided
+                groups_by_log[stream][at] = groups_by_log[stream].get(at, frozenset()).union(row["groups"])
+    return groups_by_log
 
 
-def _groups(declaration: Declaration, side: int) -> Iterator[str]:
-    """Yield SQL of a row's groups. A hash collision only keeps an order that does not matter."""
+def _group_expressions(declaration: Declaration, side: int) -> Iterator[str]:
+    # Groups whose hashes collide are one group: events only keep an order that decides nothing.
     kind = declaration.kind
-    for number, alike in enumerate(kind.ordered_within(side)):
-        values = ", ".join([f"'{declaration.name} {side} {number}'", *alike])
-        mine = f"xxhash64({values})" if alike else f"{ALL}L"
-        yield f"if(coalesce({kind.broadcast or 'false'}, false), {ALL}L, {mine})"
+    for number, columns in enumerate(kind.ordered_within(side)):
+        values = ", ".join([f"'{declaration.name} {side} {number}'", *columns])
+        group = f"xxhash64({values})" if columns else f"{ALL}L"
+        yield f"if(coalesce({kind.broadcast or 'false'}, false), {ALL}L, {group})"
