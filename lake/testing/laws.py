@@ -1,7 +1,7 @@
-"""Test of a kind in memory: a table advanced by slices equals the table made of all rows at once.
+"""Test of a kind in memory: whether a table advanced by slices equals the table made of all rows at once.
 
-Kinds are local to keys, so each key can be a history of its own: a few jobs test thousands. `parts` are slices in log
-order: signed rows of the declared function, or one frame per input.
+Kinds are local to keys, so each key can have a history of its own, and one evaluation tests thousands. `parts` are
+slices in log order, each with the signed rows of the only input or a frame per input.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class TableInMemory(Table):
     content: pa.Table = field(kw_only=True)
 
     def after(self, diff: pa.Table, identity: Sequence[str]) -> TableInMemory:
-        stay = self.rows_where("true", self.version(), without=diff.select(list(identity)))
-        come = diff.filter(pc.not_equal(diff.column(CHANGE), "delete")).select(self.content.column_names)
-        return replace(self, content=pa.concat_tables([stay, come.cast(self.content.schema)]))
+        kept = self.rows_where("true", self.version(), without=diff.select(list(identity)))
+        added = diff.filter(pc.not_equal(diff.column(CHANGE), "delete")).select(self.content.column_names)
+        return replace(self, content=pa.concat_tables([kept, added.cast(self.content.schema)]))
 
     def version(self) -> int:
         return 0
@@ -97,14 +97,14 @@ class TableInMemory(Table):
         return self.content.schema
 
     def rows(self, version: int) -> int:
-        """Return a huge number, so that evaluating the whole table is never cheaper."""
+        """Return a huge number: the whole table is never cheaper to evaluate than its changes."""
         return sys.maxsize
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         return to_frame(spark, self.content)
 
     def rows_of(self, keys: pa.Table, version: int, *, limit: int | None = None) -> pa.Table:
-        rows = _rows(self.content, f"EXISTS (SELECT 1 FROM k WHERE {_equal(keys)})", keys)
+        rows = _rows(self.content, f"EXISTS (SELECT 1 FROM k WHERE {_same_key(keys)})", keys)
         return rows if limit is None else rows.slice(0, limit)
 
     def keys_where(
@@ -117,10 +117,12 @@ class TableInMemory(Table):
     ) -> pa.Table:
         if without is None:
             return _rows(self.content, condition)
-        return _rows(self.content, f"({condition}) AND NOT EXISTS (SELECT 1 FROM k WHERE {_equal(without)})", without)
+        return _rows(
+            self.content, f"({condition}) AND NOT EXISTS (SELECT 1 FROM k WHERE {_same_key(without)})", without
+        )
 
 
-def _equal(keys: pa.Table) -> str:
+def _same_key(keys: pa.Table) -> str:
     columns = map(quoted, keys.column_names)
     return " AND ".join(f"k.{column} IS NOT DISTINCT FROM t.{column}" for column in columns)
 
@@ -146,15 +148,18 @@ def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
 
 
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
-    """Return the table; DuckDB evaluates some slices, Spark the others and those that DuckDB refuses."""
+    """Return the table advanced by one part after another.
+
+    DuckDB evaluates about `SHARE_OF_DUCKDB` of them, Spark the others and those that DuckDB refuses.
+    """
     sliced = SlicedTable.of(kind, parts)
-    dice, name = Random(len(parts)), sliced.declaration.name
+    chance, name = Random(len(parts)), sliced.declaration.name
     table = TableInMemory(NOWHERE.settings, "silver", name, name, content=pa.table({}))
     for number in range(1, len(parts) + 1):
         head = sliced.head(number - 1) if number > 1 else None
         evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, head)
-        size = 0 if dice.random() < SHARE_OF_DUCKDB else sys.maxsize
-        rows, _, _ = by_rows(evaluation, size, _rows_or_diff)
+        counted = 0 if chance.random() < SHARE_OF_DUCKDB else sys.maxsize  # Spark evaluates many rows
+        rows, _, _ = by_rows(evaluation, counted, _rows_or_diff)
         table = table.after(rows, kind.identity) if head else replace(table, content=rows)
     return to_frame(sliced.spark, table.content)
 
