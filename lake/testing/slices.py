@@ -1,4 +1,4 @@
-"""Landed records in other files and batches, with redeliveries and in another order."""
+"""Landing files made of records already ingested: other files and batches, redeliveries, another order."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from lake.store.warehouse import Warehouse
 
 Place = tuple[int, int, int]
 Groups = Mapping[Place, frozenset[int]]
-"""Groups by place: order matters only within a group."""
+"""Groups of the events by place: events keep their order within each group."""
 
 ALL: Final = 0
-"""Group that contains every other event."""
+"""Group of an event that keeps its order relative to all events."""
 
-LINES: Final = (".jsonl", ".ndjson")
+LINE_SUFFIXES: Final = (".jsonl", ".ndjson")
 REDELIVERED_SHARE: Final = 0.1
-FILES: Final = 3
-SINGLE: Final = "check_laws(slices=0) tries the other laws"
+FILES_PER_SLICE: Final = 3
+SKIP_SLICES: Final = "check_laws(slices=0) tries the other laws"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class RecordPiece:
-    """A line, or a `whole` file modified at `time` (ns); `source` is its `_source`."""
+    """Line of a landing file, or a `whole` file modified at `time` (ns); events have `source` as `_source`."""
 
     source: str
     suffix: str
@@ -66,9 +66,9 @@ class RecordPiece:
 
 @dataclass(frozen=True)
 class LandedStream:
-    """Records of one stream in log order; the newest batch arrived `at`.
+    """Records of one stream in log order; `at` is the time of the newest batch.
 
-    `accepted`: places of events by source. `refused`: sources of rejected or duplicate records.
+    `accepted`: places of events by source of a piece. `refused`: sources of rejected or duplicate records.
     """
 
     contract: Contract
@@ -94,17 +94,17 @@ class LandedStream:
 
     def with_redeliveries(self, pieces: Sequence[RecordPiece], chance: random.Random) -> list[RecordPiece]:
         sources = self.accepted.keys() - self.refused
-        some = [n for n, piece in enumerate(pieces) if piece.source in sources and not piece.whole]
-        if self.contract.identity == "position" or not some:
+        candidates = [n for n, piece in enumerate(pieces) if piece.source in sources and not piece.whole]
+        if self.contract.identity == "position" or not candidates:
             return list(pieces)
         after: dict[int, list[RecordPiece]] = {}
-        for number in chance.sample(some, math.ceil(len(some) * REDELIVERED_SHARE)):
+        for number in chance.sample(candidates, math.ceil(len(candidates) * REDELIVERED_SHARE)):
             after.setdefault(chance.randrange(number, len(pieces)), []).append(pieces[number])
-        return [part for n, piece in enumerate(pieces) for part in (piece, *after.get(n, ()))]
+        return [copy for n, piece in enumerate(pieces) for copy in (piece, *after.get(n, ()))]
 
 
 def landed_stream(settings: Settings, contract: Contract) -> LandedStream:
-    """Return a log's records, without those too far ahead. Raises DeclarationError if a file is gone."""
+    """Return a log's records, without those rejected as too far ahead. Raises DeclarationError if a file is missing."""
     stream = contract.name
     heads = Log(settings, stream).heads()
     rejected = quarantine.rejected(settings, stream, upto=heads[0].batch if heads else 0)
@@ -114,15 +114,15 @@ def landed_stream(settings: Settings, contract: Contract) -> LandedStream:
     for head in reversed(heads):
         for each in head.files:
             mark = mark_of(each)
-            if Acceptance.of(mark) or Closing.of(mark):  # which have no records
+            if Acceptance.of(mark) or Closing.of(mark):  # without records
                 continue
             file = None if quarantine.is_mark(mark[0]) else landing.find_file(settings, stream, mark)
             if file is None:
-                what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is missing: it cannot be sliced"
-                raise DeclarationError(what, fix=SINGLE)
-            pieces += _pieces(file, cut=file.name not in broken and not fact_fields(contract))
-    again = duckdb_tables.rows(Warehouse(settings).redeliveries(stream).path, "SELECT source FROM t")
-    refused = {row.source for row in rejected} | {row["source"] for row in again}
+                what = f"batch {head.batch} of {stream} cannot be sliced: there is no landing file {mark[0]}"
+                raise DeclarationError(what, fix=SKIP_SLICES)
+            pieces += _pieces(file, by_line=file.name not in broken and not fact_fields(contract))
+    redeliveries = duckdb_tables.rows(Warehouse(settings).redeliveries(stream).path, "SELECT source FROM t")
+    refused = {row.source for row in rejected} | {row["source"] for row in redeliveries}
     kept = [piece for piece in pieces if piece.source not in ahead]
     return LandedStream(
         contract,
@@ -133,9 +133,9 @@ def landed_stream(settings: Settings, contract: Contract) -> LandedStream:
     )
 
 
-def _pieces(file: File, *, cut: bool) -> Iterator[RecordPiece]:
+def _pieces(file: File, *, by_line: bool) -> Iterator[RecordPiece]:
     content, suffix = file.path.read_bytes(), "".join(file.path.suffixes[-2:])
-    if not cut or file.path.suffix.lower() not in LINES:
+    if not by_line or file.path.suffix.lower() not in LINE_SUFFIXES:
         yield RecordPiece(file.name, suffix, content, whole=True, time=file.mtime)
         return
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
@@ -168,9 +168,10 @@ def _shuffled(pieces: Sequence[tuple[RecordPiece, frozenset[int]]], chance: rand
 
 
 def recut(streams: Sequence[LandedStream], groups: Mapping[str, Groups], slices: int) -> list[Slice]:
-    """Return the records in `slices` slices: other files, redeliveries, another order within `groups`.
+    """Divide the records into `slices` micro-batches of other files, with redeliveries and in another order.
 
-    Files whose names are facts of their records stay as they are. Raises DeclarationError if they arrived out of order.
+    Events keep their order within the `groups` of their stream; all do if it has none. Files whose names are facts of
+    their records are not changed. Raises DeclarationError if they arrived out of order.
     """
     parts: list[dict[str, bytes]] = [{} for _ in range(slices)]
     times: dict[str, int] = {}
@@ -192,22 +193,22 @@ def recut(streams: Sequence[LandedStream], groups: Mapping[str, Groups], slices:
 def _unchanged_files(stream: str, pieces: Sequence[RecordPiece]) -> dict[str, bytes]:
     names = [Path(piece.source).name for piece in pieces]
     if names != sorted(set(names)):
-        what = f"files of {stream}, whose names are facts of its events, came in another order: they cannot be sliced"
-        raise DeclarationError(what, fix=SINGLE)
+        what = f"files of {stream} came in another order than that of their names, which are facts: no slices possible"
+        raise DeclarationError(what, fix=SKIP_SLICES)
     return {f"{stream}/{name}": piece.content for name, piece in zip(names, pieces, strict=True)}
 
 
 def _random_parts(pieces: Sequence[RecordPiece], parts: int, chance: random.Random) -> list[Sequence[RecordPiece]]:
-    even = len(pieces) / parts
-    places = [round(even * (number + chance.uniform(-0.4, 0.4))) for number in range(1, parts)]
-    return [pieces[first:end] for first, end in pairwise([0, *places, len(pieces)])]
+    size = len(pieces) / parts
+    ends = [round(size * (number + chance.uniform(-0.4, 0.4))) for number in range(1, parts)]
+    return [pieces[first:end] for first, end in pairwise([0, *ends, len(pieces)])]
 
 
 def _files_of(name: str, pieces: Sequence[RecordPiece], chance: random.Random) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    for part in _random_parts(pieces, FILES, chance):
-        for whole, run in groupby(part, key=lambda piece: piece.source if piece.whole else ""):
-            some = list(run)
-            file = f"{name}-{len(files):06d}{some[0].suffix if whole else '.jsonl'}"
-            files[file] = b"".join(piece.content for piece in some)
+    for part in _random_parts(pieces, FILES_PER_SLICE, chance):
+        for whole_file, run in groupby(part, key=lambda piece: piece.source if piece.whole else ""):
+            run_pieces = list(run)
+            file = f"{name}-{len(files):06d}{run_pieces[0].suffix if whole_file else '.jsonl'}"
+            files[file] = b"".join(piece.content for piece in run_pieces)
     return files
