@@ -1,4 +1,4 @@
-"""Modules that are imported on first use: a command that reads no rows starts without them."""
+"""Names of PyArrow and PySpark, imported on first use: a command that reads no rows starts without them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["Column", "DataFrame", "F", "SparkSession", "T", "Window", "pa", "pc", "pq"]
 
 
-class Lazy:
-    """A module, or the object `name` in it; an attribute is looked up once."""
+class LazyImport:
+    """Stand-in for a module, or for the object `name` in it, that imports it on the first use of an attribute."""
 
     def __init__(self, module: str, name: str = "") -> None:
         self._module, self._name = module, name
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):
-            raise AttributeError(attribute)  # asked by pickle before there is a module
+            raise AttributeError(attribute)  # pickle asks for some before __init__ has run
         module = import_module(self._module)
         value = getattr(getattr(module, self._name) if self._name else module, attribute)
         setattr(self, attribute, value)
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 else:
-    F, T = Lazy("pyspark.sql.functions"), Lazy("pyspark.sql.types")
-    Column, DataFrame, SparkSession = (Lazy("pyspark.sql", name) for name in ("Column", "DataFrame", "SparkSession"))
-    Window = Lazy("pyspark.sql", "Window")
-    pa, pc, pq = Lazy("pyarrow"), Lazy("pyarrow.compute"), Lazy("pyarrow.parquet")
+    F, T = LazyImport("pyspark.sql.functions"), LazyImport("pyspark.sql.types")
+    Column, DataFrame, SparkSession = (
+        LazyImport("pyspark.sql", name) for name in ("Column", "DataFrame", "SparkSession")
+    )
+    Window = LazyImport("pyspark.sql", "Window")
+    pa, pc, pq = LazyImport("pyarrow"), LazyImport("pyarrow.compute"), LazyImport("pyarrow.parquet")
