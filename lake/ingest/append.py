@@ -1,8 +1,8 @@
 """Append of a batch: the only write to a log. One commit holds the rows and the log's new head.
 
 Rejected records go to quarantine, and re-deliveries to their table, before that commit. After a crash these tables may
-have rows above the log's head, which the next append deletes. All is flushed before the sender is acknowledged, because
-it may then delete the records.
+have rows of a batch after the log's head; the next append deletes them. All tables are flushed before the source is
+acknowledged, because the source may then delete the records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 STAGING: Final = ".lake/staging"
 STDIN: Final = "stdin-"
-CHUNK: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 20
 
 
 def append(
@@ -49,7 +49,7 @@ def append(
     *,
     now: datetime | None = None,
 ) -> BatchCounts:
-    """Append the delivery that `deliver` returns for the log's head. If it returns None, Spark is not started.
+    """Append the delivery that `deliver` returns for the log's head, at time `now`; nothing if it returns None.
 
     Raises Unavailable if another writer holds the log, StorageError if it lost batches.
     """
@@ -58,9 +58,9 @@ def append(
         contracts_path = contract_versions.CONTRACTS.location(settings).path
         for path in (contracts_path, *(table.location(settings).path for table in NUMBERED)):
             invalidate(path)  # another process may have written before this one got the lease
-        delta.prefetch([log.path, contracts_path, *(place.path for place in Warehouse(settings).beside(log.stream))])
+        delta.prefetch([log.path, contracts_path, *(table.path for table in Warehouse(settings).beside(log.stream))])
         head = log.head()
-        log.flush_beside()  # a dead writer may have left both unflushed
+        log.flush_beside()  # a writer that died may have flushed neither these tables nor the log
         log.flush()
         landing.record_ingested(log)
         check_complete(settings, log.stream, read={})
@@ -69,10 +69,10 @@ def append(
         delivery = deliver(head)
         if delivery is None:
             return BatchCounts(head.batch)
-        from lake.ingest.batch_commit import check_decided, read_and_commit  # with Arrow
+        from lake.ingest.batch_commit import check_decided, read_and_commit  # PyArrow, not needed without a delivery
 
-        if not head.batch:  # compares the heads of all tables: slow, hence only for the first batch
-            check_complete(settings, log.stream)
+        if not head.batch:
+            check_complete(settings, log.stream)  # slow: reads the heads of all tables
         check_decided(settings, contract, delivery)
         log.contracts(head)  # raises StorageError if a version is lost
         contracts = contract_versions.register(settings, contract)
@@ -109,11 +109,12 @@ def append_files(
 
 
 def unreadable_files(settings: Settings, head: LogHead) -> dict[str, str]:
+    """Return names of the files that could not be read, by their mark in quarantine, without those ingested later."""
     unreadable = quarantine.files(settings, head.stream, upto=head.batch)
     if not unreadable:
         return {}
-    landed = {name for name, *_ in landing.ingested_marks(Log(settings, head.stream))}
-    return {mark: name for mark, name in unreadable.items() if mark not in landed}
+    ingested = {name for name, *_ in landing.ingested_marks(Log(settings, head.stream))}
+    return {mark: name for mark, name in unreadable.items() if mark not in ingested}
 
 
 def check_files_exist(files: Sequence[Path]) -> None:
@@ -122,10 +123,10 @@ def check_files_exist(files: Sequence[Path]) -> None:
 
 
 def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
-    """Copy standard input to a file named by its content, so that the same input again is a re-delivery."""
+    """Copy standard input to a file named by a hash of its content: the same input is then a re-delivery."""
     folder, digest = file_modes.scratch(settings, "staging"), hashlib.sha256()
     with NamedTemporaryFile(dir=folder) as new:
-        while chunk := stream.read(CHUNK):
+        while chunk := stream.read(CHUNK_BYTES):
             digest.update(chunk)
             new.write(chunk)
         new.flush()
