@@ -1,4 +1,4 @@
-"""Commit of a batch read from a delivery: rejected records, re-deliveries, then events with the log's new head."""
+"""Reading of a delivery as a batch, and its commit: rejected records, re-deliveries, then events and the new head."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lake.store.upkeep import compaction
 from lake.store.warehouse import Warehouse
 
 
-def read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
+def read_and_commit(  # noqa: PLR0913, PLR0917 all that a batch consists of
     settings: Settings,
     spark: Callable[[], SparkSession],
     contracts: Sequence[Contract],
@@ -43,7 +43,8 @@ def read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
     delivery: Delivery,
     now: datetime,
 ) -> BatchCounts:
-    why: str | None = None
+    """Commit the batch as DuckDB reads it if the delivery is small; if that fails before the commit, by Spark."""
+    not_by_duckdb: str | None = None
     if delivery.size <= cost.READ_BYTES and settings.in_process_rows > 0:
         try:
             with (
@@ -57,12 +58,13 @@ def read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
             if isinstance(error, LakeError) or log.head().batch > head.batch:
                 raise
             clear_above(settings, log.stream, head.batch)
-            why = reason(error)
+            not_by_duckdb = reason(error)
     with read_batch(spark(), settings, contracts, head, delivery, now=now) as batch:
-        return replace(_commit_batch(batch), engine=SPARK, not_by_duckdb=why)
+        return replace(_commit_batch(batch), engine=SPARK, not_by_duckdb=not_by_duckdb)
 
 
 def check_decided(settings: Settings, contract: Contract, delivery: Delivery) -> None:
+    """Raise DeclarationError if a source decides events of the stream and `delivery` is of another."""
     source = decided_by(settings, contract.name)
     if source is None or isinstance(delivery, Acceptance):
         return
@@ -99,10 +101,10 @@ def _commit_batch(batch: Batch) -> BatchCounts:
     log.flush_beside()
     batch.warn_of_numbers()
     batch.warn_of_drift()
-    events, content = _content(batch)
+    events, content = _events_and_content(batch)
     position = batch.head.next(
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
-        **_carried_state(batch),
+        **_source_state(batch),
         watermark=batch.watermark.isoformat() if batch.watermark else None,
         counts=counts.records,
         files=[*map(mark_as_json, marks)],
@@ -122,7 +124,7 @@ def _commit_batch(batch: Batch) -> BatchCounts:
     return counts
 
 
-def _carried_state(batch: Batch) -> dict[str, Any]:
+def _source_state(batch: Batch) -> dict[str, Any]:
     accepted = batch.head.accepted
     if isinstance(batch.delivery, Acceptance):
         accepted = {"batch": batch.number, "reason": batch.delivery.reason}
@@ -132,17 +134,17 @@ def _carried_state(batch: Batch) -> dict[str, Any]:
         sources[spooled.source] = CommittedDelivery(
             spooled.source, spooled.number, spooled.streams, spooled.progress, batch.number
         )
-    carried = {
+    state = {
         "refusals": batch.num_markers,
         "accepted": accepted,
         "sources": {name: delivery.as_json for name, delivery in sources.items()},
         "horizon": batch.horizon.as_json if batch.horizon else None,
         "drift": batch.drift.as_json,
     }
-    return {name: value for name, value in carried.items() if value}
+    return {name: value for name, value in state.items() if value}
 
 
-def _content(batch: Batch) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
+def _events_and_content(batch: Batch) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
     is_small = rows <= cost.APPENDED_ROWS and batch.delivery.size <= cost.APPENDED_BYTES
     fits_in_memory = is_small or in_process(batch.spark) is not None
