@@ -1,4 +1,4 @@
-"""Counts of the records of a batch, or of several."""
+"""Counts of a batch's records by outcome, or of several batches."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ RECORDS: Final = ("read", "accepted", "duplicates", "quarantined", "control")
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """Records by outcome; `read` is their sum. If nothing was new: zeros, and the number of the last batch.
+    """Numbers of records by outcome; `read` is their sum. Without a new batch: zeros, and the number of the last one.
 
-    `not_by_duckdb`: why DuckDB did not read a small batch.
+    `not_by_duckdb` is the reason if DuckDB did not read a small batch.
     """
 
     batch: int
@@ -29,6 +29,8 @@ class BatchCounts:
         return {name: getattr(self, name) for name in RECORDS}
 
     def after(self, earlier: BatchCounts) -> BatchCounts:
+        """Return the sums with those of an earlier batch, and the number of this one."""
         sums = {name: count + earlier.records[name] for name, count in self.records.items()}
-        engine = max(self.engine or "", earlier.engine or "") or None  # SPARK, if any batch needed it
+        # SPARK if any batch needed it: it comes last in alphabetical order.
+        engine = max(self.engine or "", earlier.engine or "") or None
         return replace(self, **sums, engine=engine, not_by_duckdb=self.not_by_duckdb or earlier.not_by_duckdb)
