@@ -1,6 +1,6 @@
-"""Frame that a row-by-row function gets: its `select` keeps the carried columns.
+"""Frame passed to a row-by-row function: its `select` keeps the carried columns.
 
-So the function may return `flights.select("tailnum", "carrier")`, and its kind still knows each row's place in the log.
+The function may return `flights.select("tailnum", "carrier")`, and its kind still knows each row's place in the log.
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ class CarryingFrame(DataFrame):
     def __getattribute__(self, name: str) -> Any:
         frame: DataFrame = object.__getattribute__(self, "_frame")
         if name in ("select", "selectExpr"):
-            return _keeping(frame, name)
+            return _carrying_select(frame, name)
         value = getattr(frame, name)
         if isinstance(value, DataFrame):
             return CarryingFrame(value)
-        return _carrying(value) if callable(value) and not name.startswith("_") else value
+        return _carrying_method(value) if callable(value) and not name.startswith("_") else value
 
     def __getitem__(self, item: Any) -> Any:
-        return plain(self)[item]
+        return unwrapped(self)[item]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(plain(self), name)
+        return getattr(unwrapped(self), name)
 
     def __dir__(self) -> list[str]:
-        return dir(plain(self))
+        return dir(unwrapped(self))
 
 
-def plain(frame: DataFrame) -> DataFrame:
+def unwrapped(frame: DataFrame) -> DataFrame:
     if isinstance(frame, CarryingFrame):
         inner: DataFrame = object.__getattribute__(frame, "_frame")
         return inner
     return frame
 
 
-def _keeping(frame: DataFrame, method: str) -> Callable[..., DataFrame]:
+def _carrying_select(frame: DataFrame, method: str) -> Callable[..., DataFrame]:
     def select(*columns: Any) -> DataFrame:
-        chosen = getattr(frame, method)(*columns)
-        missing = [c for c in CARRIED if c in frame.columns and c not in set(chosen.columns)]
+        result = getattr(frame, method)(*columns)
+        missing = [c for c in CARRIED if c in frame.columns and c not in set(result.columns)]
         if not missing:
-            return CarryingFrame(chosen)
-        given = columns[0] if len(columns) == 1 and isinstance(columns[0], list) else columns
-        return CarryingFrame(getattr(frame, method)(*given, *missing))
+            return CarryingFrame(result)
+        selected = columns[0] if len(columns) == 1 and isinstance(columns[0], list) else columns
+        return CarryingFrame(getattr(frame, method)(*selected, *missing))
 
     return select
 
 
-def _carrying(method: Callable[..., Any]) -> Callable[..., Any]:
+def _carrying_method(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         result = method(
-            *(plain(a) if isinstance(a, DataFrame) else a for a in args),
-            **{k: plain(a) if isinstance(a, DataFrame) else a for k, a in kwargs.items()},
+            *(unwrapped(a) if isinstance(a, DataFrame) else a for a in args),
+            **{k: unwrapped(a) if isinstance(a, DataFrame) else a for k, a in kwargs.items()},
         )
         return CarryingFrame(result) if isinstance(result, DataFrame) else result
 

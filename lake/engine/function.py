@@ -33,7 +33,7 @@ def call(declaration: Declaration, inputs: Sequence[DataFrame]) -> list[DataFram
     """
     from pyspark.sql import DataFrame
 
-    from lake.engine.carrying_frame import CarryingFrame, plain
+    from lake.engine.carrying_frame import CarryingFrame, unwrapped
 
     kind = declaration.kind
     for value in [*declaration.function.__globals__.values()]:
@@ -57,7 +57,7 @@ def call(declaration: Declaration, inputs: Sequence[DataFrame]) -> list[DataFram
             f"the function returns {len(sides)} frames, but its {kind.name} has {len(inputs)} inputs",
             fix="return one frame for each input, in their order",
         )
-    return [plain(side) for side in sides]
+    return [unwrapped(side) for side in sides]
 
 
 def prepared(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DataFrame]:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lake import Aggregate, Avg, Count, Latest, Max, Sum, View
 from lake.engine import analysis
-from lake.engine.carrying_frame import CarryingFrame, plain
+from lake.engine.carrying_frame import CarryingFrame, unwrapped
 from lake.errors import DeclarationError
 from lake.kinds.columns import CARRIED, ORDER, SIGN
 from lake.kinds.kind import Kind
@@ -28,7 +28,7 @@ def events(spark: SparkSession) -> DataFrame:
 def checked(spark: SparkSession, kind: Kind, function: Callable[[DataFrame], DataFrame]) -> DataFrame:
     declaration = Declaration("t", kind, (log("things"),), function)
     frame = events(spark)
-    rows = plain(function(CarryingFrame(frame))) if kind.row_by_row else function(frame.drop(*CARRIED))
+    rows = unwrapped(function(CarryingFrame(frame))) if kind.row_by_row else function(frame.drop(*CARRIED))
     analysis.check_sides(declaration, [rows], [frame])
     return rows
 
@@ -100,6 +100,6 @@ def test_carrying_frame_behaves_like_a_dataframe(spark: SparkSession) -> None:
     frame = CarryingFrame(events(spark))
     assert isinstance(frame, DataFrame)
     assert frame.columns[:2] == ["id", "size"]
-    assert plain(frame.unionByName(frame).select(["id"])).columns == ["id", ORDER, SIGN]
-    assert plain(frame.sparkSession.sql("select * from {t} where id > 1", t=frame)).columns == frame.columns
+    assert unwrapped(frame.unionByName(frame).select(["id"])).columns == ["id", ORDER, SIGN]
+    assert unwrapped(frame.sparkSession.sql("select * from {t} where id > 1", t=frame)).columns == frame.columns
     assert frame.count() == 0
