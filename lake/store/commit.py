@@ -1,7 +1,7 @@
 """Commits of derived tables: a diff and the new position in one Delta commit.
 
-delta-rs commits rows in memory to a small table: 0.02 s; Spark takes 1 to 2 s. Otherwise Spark, or delta-rs for a large
-table, writes a staging table, and this process commits that.
+delta-rs commits rows in memory to a small table in 0.02 s; Spark takes 1 to 2 s. For a large table delta-rs writes a
+staging table, and for a Spark frame Spark does. This process then commits the files of the staging table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lake.text import SPARK, quoted
 FEED_FILE: Final = "feed.parquet"
 
 
-def commit(  # noqa: PLR0913, PLR0917 a diff and what identifies and orders its rows
+def commit(  # noqa: PLR0913, PLR0917 a diff, its size, and columns that identify and divide its rows
     table: Table,
     diff: Rows,
     counts: Counts,
@@ -48,16 +48,16 @@ def commit(  # noqa: PLR0913, PLR0917 a diff and what identifies and orders its 
 ) -> Position:
     """Apply `diff` (the table's columns and CHANGE; `identity` identifies a row) and record `position`.
 
-    Rows in which the column `current` is false get files of their own when files are written again.
+    If files are rewritten, rows with false in the column `current` get files of their own.
 
     Raises Unavailable if another writer was first; then nothing of the diff is in the table. Raises LawError if rows of
     the diff were not found in the table.
     """
     applied = counts
-    with only_writer(table.location, position, _beaten(table)):
+    with only_writer(table.location, position, _conflict(table)):
         if diff.in_memory is None:
             commit_staged(_staged(table, diff.held, counts, identity), position)
-        elif not counts.only_inserts and _must_rewrite(table):
+        elif not counts.only_inserts and _needs_rewrite(table):
             applied = _rewrite(table, _with_meanings(diff.in_memory, {}), identity, position, current)
         else:
             with table_log(table.path).committing(reads=not counts.only_inserts) as old:
@@ -65,29 +65,32 @@ def commit(  # noqa: PLR0913, PLR0917 a diff and what identifies and orders its 
                 applied = _apply(old, diff.in_memory, counts, identity, position)
     if applied != counts:
         raise LawError(
-            f"{table.name}: of changed rows {counts} only {applied} were found",
+            f"{table.name}: only {applied} of the changed rows {counts} were found",
             where=str(table.path),
             fix=f"lake rebuild {table.name}; and report a bug",
         )
-    return confirm(table.location, position, _beaten(table))
+    return confirm(table.location, position, _conflict(table))
 
 
 def replace(table: Table, rows: Rows, order: Sequence[str], position: Position, *, meanings: Meanings) -> Position:
-    """Replace all rows, in files by `order`, columns and `meanings`. Raises as `commit` does."""
-    with only_writer(table.location, position, _beaten(table)):
+    """Replace the columns, their `meanings` and all rows; rows in memory are sorted by `order` first.
+
+    Raises Unavailable if another writer was first.
+    """
+    with only_writer(table.location, position, _conflict(table)):
         if rows.in_memory is not None:
             ordered = _with_meanings(_sorted(rows.in_memory, order), meanings)
             delta_writer.write(table.path, ordered, position, mode="overwrite", schema_mode="overwrite")
         else:
             _overwrite(table, rows.held, position, meanings)
-    return confirm(table.location, position, _beaten(table))
+    return confirm(table.location, position, _conflict(table))
 
 
 def describe(table: Table, description: str, meanings: Meanings) -> None:
     """Record the description of a table and the meanings of its columns, in a commit without rows.
 
-    Makes no commit if they are recorded already or another tool has written to the table last. Raises Unavailable if
-    another writer was first.
+    Commit nothing if they are recorded already or the newest commit is by another tool. Raises Unavailable if another
+    writer was first.
     """
     with delta.opened(table.path) as current:
         version, recorded, action = current.version(), current.metadata().description, delta.metadata_action(current)
@@ -102,16 +105,16 @@ def describe(table: Table, description: str, meanings: Meanings) -> None:
         return
     schema = json.dumps({"type": "struct", "fields": described})
     changed = {"metaData": {**action["metaData"], "description": description, "schemaString": schema}}
-    again = position.again()
-    with delta_writer.read_back(table.path, again.writer):
-        commit_actions(table.path, again, [changed], version=version + 1, info={"operation": "CHANGE COLUMNS"})
+    repeated = position.again()
+    with delta_writer.read_back(table.path, repeated.writer):
+        commit_actions(table.path, repeated, [changed], version=version + 1, info={"operation": "CHANGE COLUMNS"})
 
 
 def _with_meaning(metadata: Mapping[str, Any], meaning: Mapping[str, str]) -> dict[str, Any]:
     return {**{key: value for key, value in metadata.items() if key not in (COMMENT, UNIT)}, **meaning}
 
 
-def _beaten(table: Table) -> Unavailable:
+def _conflict(table: Table) -> Unavailable:
     return Unavailable(
         f"{table.name}: another writer committed first",
         where=str(table.path),
@@ -120,8 +123,8 @@ def _beaten(table: Table) -> Unavailable:
 
 
 def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> Counts:
-    """Return the changes that delta-rs reports, else `counts`."""
-    # Without the meanings: delta-rs refuses rows whose metadata differs from the table's.
+    """Commit `diff` by delta-rs. Return the changes that a MERGE reports; otherwise `counts`."""
+    # Without the meanings: delta-rs refuses rows with other metadata than the table's.
     diff, properties = _with_meanings(diff, {}), position.commit_properties
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
@@ -149,17 +152,17 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
     return counts
 
 
-def _must_rewrite(table: Table) -> bool:
-    """Return whether a MERGE by delta-rs would be slow, or would alter times that it copies."""
+def _needs_rewrite(table: Table) -> bool:
+    """Return whether a MERGE by delta-rs would be slow, or would alter times in rows that it copies."""
     with delta.opened(table.path) as current:
         return delta_writer.rows_and_bytes(current)[0] > cost.MERGED_ROWS or delta_writer.may_have_far_times(current)
 
 
 def _rewrite(table: Table, diff: pa.Table, identity: Sequence[str], position: Position, current: str | None) -> Counts:
-    """Write the files of changed rows again, in half the time of a MERGE by delta-rs. Return what was found.
+    """Rewrite the files of changed rows, in half the time of a MERGE by delta-rs. Return the changes made.
 
-    Rows that are not `current` get files of their own, which later commits hardly change. The change feed is a file of
-    its own too (PROTOCOL.md of delta-io/delta, "Add CDC File"). Nothing is committed if rows were not found.
+    Rows that are not `current` get files of their own, which later commits hardly change. The change feed is a separate
+    file (PROTOCOL.md of delta-io/delta, "Add CDC File"). If rows were not found, commit nothing and return those found.
     """
     staging = stage(table.path)
     keys = diff.filter(pc.not_equal(diff.column(CHANGE), "insert")).select([*identity, CHANGE])
@@ -176,39 +179,41 @@ def _rewrite(table: Table, diff: pa.Table, identity: Sequence[str], position: Po
     with delta.opened(table.path, staging.version) as old:
         delta_writer.must_precede(old, position)
         schema = arrow_schema(old)
-        news, parts = _by_file(after.select(schema.names).cast(schema), current)
-        with Scan(table.path, staging.version).files_having(keys, CHANGE, parts) as (files, readers):
-            how: dict[str, Any] = {"writer_properties": delta_writer.writer_properties(old), "mode": "append"}
-            for stored, new in zip(readers, news, strict=True):
-                part = pa.RecordBatchReader.from_batches(schema, rows(stored, new))
-                write_deltalake(staging.path.url, part, storage_options=staging.path.storage.options, **how)
-        gone = remove_actions(old, [file.removeprefix(f"{table.path}/") for file in files], changes=True)
+        added, conditions = _by_file(after.select(schema.names).cast(schema), current)
+        with Scan(table.path, staging.version).files_having(keys, CHANGE, conditions) as (files, readers):
+            options: dict[str, Any] = {"writer_properties": delta_writer.writer_properties(old), "mode": "append"}
+            for stored, new in zip(readers, added, strict=True):
+                reader = pa.RecordBatchReader.from_batches(schema, rows(stored, new))
+                write_deltalake(staging.path.url, reader, storage_options=staging.path.storage.options, **options)
+        removed = remove_actions(old, [file.removeprefix(f"{table.path}/") for file in files], changes=True)
     changed = pa.Table.from_batches(before, schema.append(keys.schema.field(CHANGE)))
     if changed.num_rows != keys.num_rows:
         return Counts.of(Rows(changed))
-    feed = pa.concat_tables([_typed(changed, schema, "update_preimage"), _typed(after, schema, "update_postimage")])
-    actions = [*staging.changes()[1], *gone, _put_feed(staging, feed)]
+    feed = pa.concat_tables(
+        [_feed_rows(changed, schema, "update_preimage"), _feed_rows(after, schema, "update_postimage")]
+    )
+    actions = [*staging.changes()[1], *removed, _put_feed_file(staging, feed)]
     commit_actions(table.path, position, actions, version=staging.version + 1, info={"operation": "MERGE"})
     staging.delete_log()
     return Counts.of(Rows(diff))
 
 
 def _by_file(rows: pa.Table, current: str | None) -> tuple[list[pa.Table], list[str]]:
-    """Return the rows of separate files, and SQL for each."""
+    """Return the rows of separate files, and the SQL condition of each."""
     if current is None:
         return [rows], ["true"]
     is_current = pc.fill_null(rows.column(current), fill_value=False)
-    test = f"t.{quoted(current)} IS"
-    return [rows.filter(pc.invert(is_current)), rows.filter(is_current)], [f"{test} NOT TRUE", f"{test} TRUE"]
+    column = f"t.{quoted(current)} IS"
+    return [rows.filter(pc.invert(is_current)), rows.filter(is_current)], [f"{column} NOT TRUE", f"{column} TRUE"]
 
 
-def _typed(rows: pa.Table, schema: pa.Schema, update: str) -> pa.Table:
+def _feed_rows(rows: pa.Table, schema: pa.Schema, update_type: str) -> pa.Table:
     change = rows.column(CHANGE)
-    types = pc.if_else(pc.equal(change, "update"), update, change)
+    types = pc.if_else(pc.equal(change, "update"), update_type, change)
     return rows.select(schema.names).cast(schema).append_column(TYPE, types)
 
 
-def _put_feed(staging: StagingTable, rows: pa.Table) -> Action:
+def _put_feed_file(staging: StagingTable, rows: pa.Table) -> Action:
     folder, content = staging.path / "_change_data", pa.BufferOutputStream()
     folder.storage.make_folder(folder.url)
     pq.write_table(rows, content, write_statistics=False)
@@ -224,7 +229,7 @@ def _sorted(rows: pa.Table, order: Sequence[str]) -> pa.Table:
 
 
 def _with_meanings(rows: pa.Table, meanings: Meanings) -> pa.Table:
-    """Return `rows` with only the meanings as field metadata: an overwrite takes column metadata from it."""
+    """Return `rows` with only the meanings as field metadata, which an overwrite copies to the table's columns."""
     fields = [field.with_metadata(dict(meanings.get(field.name, {})) or None) for field in rows.schema]
     return pa.Table.from_arrays(rows.columns, schema=pa.schema(fields))
 

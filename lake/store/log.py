@@ -224,13 +224,13 @@ class Log(Located):
         own = [column for column in (*OWN, REFUSAL) if column in rows.columns]
         ordered = rows.select([*own, *(column for column in rows.columns if column not in own)])
         self._make(contract, _schema(ordered))
-        beaten = _beaten(self.stream, position)
-        with only_writer(self.location, position, beaten):
+        conflict = _conflict(self.stream, position)
+        with only_writer(self.location, position, conflict):
             if ordered.in_memory is not None:
                 delta_writer.write(self.path, ordered.in_memory, position, schema_mode="merge")
             else:
                 commit_staged(self._staged(ordered.held), position)
-        return LogHead.of(self.stream, confirm(self.location, position, beaten))
+        return LogHead.of(self.stream, confirm(self.location, position, conflict))
 
     def flush(self) -> None:
         """Flush the newest batch to disk, before it is acknowledged outside.
@@ -271,7 +271,7 @@ def _counted(contract: Contract) -> str:
     return ",".join(["_batch", "_offset", "_time", *(quoted(name, SPARK) for name in ranged(contract))])
 
 
-def _beaten(stream: str, position: Position) -> Unavailable:
+def _conflict(stream: str, position: Position) -> Unavailable:
     return Unavailable(
         f"batch {position.data['batch']} of {stream} was written by another writer at the same time",
         fix="try again: nothing of this batch was committed",
