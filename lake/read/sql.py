@@ -18,7 +18,7 @@ from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_
 from lake.read.locked_database import SharedDatabase, as_of_macro, open_database
 from lake.read.query import QueryResult, check_statement, fix_for, place_in_query, run_query
 from lake.session.spark_session import first_line
-from lake.store.damage import blamed
+from lake.store.damage import damage_behind
 from lake.store.ledger import cuts, editions
 from lake.store.snapshot import Published, published
 from lake.store.warehouse import Warehouse
@@ -188,7 +188,7 @@ class EditionReader:
         if gone and self.edition.number and not editions.is_kept(self.settings, self.edition.number):
             return StorageError(f"{self.label} expired while it was read", where=gone[0], fix=EXPIRED)
         again = " ".join(name for name, files in without.items() if files or not gone)
-        fault = blamed(self.settings, error)
+        fault = damage_behind(self.settings, error)
         what = "a file is gone" if gone else fault.what if fault else first_line(error)
         return StorageError(
             f"{self.label} cannot be read: {what}",

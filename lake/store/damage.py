@@ -1,4 +1,4 @@
-"""Search for damaged files of a warehouse, to name the file and the repair if a library could not read it.
+"""Search for damaged files in a warehouse. It names the file and the repair, which errors of libraries do not.
 
 A truncated newest commit is not damage: no reader uses it.
 """
@@ -26,7 +26,7 @@ from lake.store.table_log import TableState, commit_file
 from lake.store.truncated_commit import COMMIT, truncated_version
 from lake.store.warehouse import KINDS, LAYERS, Warehouse
 
-FOLDERS: Final = {
+NAME_BY_FOLDER: Final = {
     "logs": "the log of {}",
     "quarantine": "the quarantine of {}",
     "redeliveries": "the redeliveries of {}",
@@ -36,8 +36,8 @@ FOLDERS: Final = {
 }
 RESTORE: Final = "restore that file from a backup of the warehouse"
 REBUILD: Final = "lake rebuild {} makes it again, and lake publish shows it"
-OF_PROCESS: Final = frozenset({None, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Numbers of an OSError that is not about the file: none if a library raises it, no descriptors, no memory."""
+PROCESS_ERRORS: Final = frozenset({None, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""`errno` of errors that do not concern the file: None (raised by a library), no descriptors, no memory."""
 PARQUET: Final = b"PAR1"
 LIBRARIES: Final = frozenset(
     {"deltalake", "_internal", "duckdb", "_duckdb", "pyarrow", "arro3", "pyo3_runtime", "pyspark", "py4j"}
@@ -46,12 +46,12 @@ LIBRARIES: Final = frozenset(
 
 @dataclass(frozen=True)
 class Damage:
-    """Fault `found` in `file` of the table in folder `path`; `known` is its fix if it is a special one."""
+    """Fault `found` in `file` of the table in folder `path`; `special_fix` replaces the usual fix."""
 
     path: Address
     file: str
     found: str
-    known: str = ""
+    special_fix: str = ""
 
     @property
     def fault(self) -> LakeError:
@@ -60,27 +60,27 @@ class Damage:
         repair = REBUILD.format(name.partition("@")[0]) if derived else RESTORE
         if self.path.parent.name in LAYERS and not derived:
             repair += f", or delete the folder {self.path}: lake run makes the table again"
-        fix = self.known or f"{repair}; lake status lists all damage"
+        fix = self.special_fix or f"{repair}; lake status lists all damage"
         return StorageError(f"{name} is damaged: {self.found}", where=self.file, fix=fix)
 
 
 @contextmanager
 def skip_unreadable() -> Iterator[None]:
-    """Ignore the error of a table in the block that is damaged, denied, or of another format.
+    """Run the block, and ignore an error of a table that is damaged, denied, or of another format.
 
-    Errors that concern all tables are raised: a storage that does not answer, a full disk, a lack of memory.
+    Raise errors that concern all tables: no answer from the storage, a full disk, a lack of memory or of descriptors.
     """
     try:
         yield
     except (delta.Unreadable, StorageError):
         return
     except OSError as error:
-        if error.errno in OF_PROCESS or isinstance(error, ConnectionError | TimeoutError) or full(error):
+        if error.errno in PROCESS_ERRORS or isinstance(error, ConnectionError | TimeoutError) or full(error):
             raise
 
 
 def name_of(path: Address) -> str:
-    return FOLDERS.get(path.parent.name, "{}").format(path.name)
+    return NAME_BY_FOLDER.get(path.parent.name, "{}").format(path.name)
 
 
 def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
@@ -89,7 +89,8 @@ def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
             yield damaged
 
 
-def blamed(settings: Settings, error: BaseException) -> LakeError | None:
+def damage_behind(settings: Settings, error: BaseException) -> LakeError | None:
+    """Return the first fault of the warehouse if a library that reads files raised `error`."""
     if type(error).__module__.partition(".")[0] not in LIBRARIES:
         return None
     return next((damaged.fault for damaged in damages(settings)), None)
@@ -98,17 +99,21 @@ def blamed(settings: Settings, error: BaseException) -> LakeError | None:
 def damage(path: Address, *, quickly: bool = False) -> Damage | None:
     """Return the first fault of the Delta table in folder `path`; None if it can be read completely.
 
-    `quickly` opens no data file, and no commit beyond what delta-rs reads; sizes are compared on a disk only. It finds
-    no fault in a table whose first commit is still to come, even after a crash.
+    `quickly` opens no data file, and only the commits that delta-rs reads; on a disk it compares sizes of files. It
+    finds no fault in a table without its first commit, even after a crash.
     """
     found = _damage(path, quickly=quickly)
     if not (quickly and found):
         return found
-    return _damage(path, quickly=True) if _has_begun(path) else None  # the first commit may have come since
+    # Searched again, as the first commit may have been made meanwhile.
+    return _damage(path, quickly=True) if _has_begun(path) else None
 
 
 def _has_begun(path: Address) -> bool:
-    """Return whether there is a commit, or what no first commit leaves: logs and tables have one before any data."""
+    """Return whether the table had its first commit: it has a commit, a checkpoint, or more files than that adds.
+
+    The first commit of a log or derived table adds no file, that of another table one.
+    """
     try:
         names = [entry.name for entry in path.list(deep=True)]
     except OSError as error:
@@ -120,7 +125,7 @@ def _has_begun(path: Address) -> bool:
 
 def _damage(path: Address, *, quickly: bool) -> Damage | None:
     try:
-        return _of_files(path, within=False) if quickly else _of_log(path) or _of_files(path, within=True)
+        return _damage_of_files(path) if quickly else _damage_of_log(path) or _damage_of_files(path, opens_files=True)
     except OSError as error:
         file = str(error.filename) if error.filename else path.url
         return Damage(path, file, (error.strerror or "it cannot be read").lower())
@@ -133,7 +138,7 @@ def _damage(path: Address, *, quickly: bool) -> Damage | None:
         return (_damage(path, quickly=False) or unread) if quickly else unread
 
 
-def _of_log(path: Address) -> Damage | None:
+def _damage_of_log(path: Address) -> Damage | None:
     log = path / "_delta_log"
     names = [entry.name for entry in log.list()]
     commits = sorted(name for name in names if COMMIT.fullmatch(name))
@@ -144,9 +149,9 @@ def _of_log(path: Address) -> Damage | None:
     for before, after in pairwise([max([-1, *(n for n in checkpoints if n < numbers[0])]), *numbers]):
         if after != before + 1 and not any(before < number <= after for number in checkpoints):
             return Damage(path, commit_file(path, before + 1).url, "a commit is missing")
-    cut_short = truncated_version(path)
+    truncated = truncated_version(path)
     for name, number in zip(commits, numbers, strict=True):
-        if number != cut_short and not _is_commit(log / name):
+        if number != truncated and not _is_commit(log / name):
             return Damage(path, f"{log}/{name}", "a commit cannot be read")
     return None
 
@@ -159,19 +164,19 @@ def _is_commit(file: Address) -> bool:
         return False
 
 
-def _of_files(path: Address, *, within: bool) -> Damage | None:
+def _damage_of_files(path: Address, *, opens_files: bool = False) -> Damage | None:
     try:
         with delta.opened(path) as table:
             files = archive_tier.files(path, table)
-            sizes = _recorded_sizes(path, table) if within or path.on_disk is not None else {}
+            sizes = _recorded_sizes(path, table) if opens_files or path.on_disk is not None else {}
     except TableNotFoundError:
         if truncated_version(path) == 0:
             return None
         raise
-    if gone := path.missing(files):
-        return Damage(path, gone[0], "a file is missing")
-    for file in map(path.at, files if within or sizes else ()):
-        if within and not _is_parquet(file):
+    if missing := path.missing(files):
+        return Damage(path, missing[0], "a file is missing")
+    for file in map(path.at, files if opens_files or sizes else ()):
+        if opens_files and not _is_parquet(file):
             return Damage(path, file.url, "a file is not whole")
         if (entry := file.head()) and entry.size != sizes.get(file.url, entry.size):
             return Damage(path, file.url, "a file has another size than was written")

@@ -105,6 +105,6 @@ def _deleted(error: BaseException) -> LakeError | None:
 
 
 def _damage(error: BaseException, settings: Settings | None) -> LakeError | None:
-    from lake.store.damage import blamed
+    from lake.store.damage import damage_behind
 
-    return blamed(settings, error) if settings else None
+    return damage_behind(settings, error) if settings else None

@@ -23,7 +23,7 @@ from lake.config import Settings
 from lake.errors import LakeError, Unavailable
 from lake.store import bucket_log, delta, delta_writer, duckdb_tables, ledger_table
 from lake.store.bucket_log import BucketLog
-from lake.store.damage import blamed
+from lake.store.damage import damage_behind
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.storage import Address, Entry, ranged
@@ -222,7 +222,7 @@ def test_change_of_a_table_with_a_lost_file_is_rejected_as_damage(
     monkeypatch.setattr(ranged, "_ENDS", SizedCache())
     with pytest.raises(DeltaError) as raised, delta_writer.changing(table) as (current, properties):
         current.delete("n = 1", commit_properties=properties)
-    fault = blamed(settings, raised.value)
+    fault = damage_behind(settings, raised.value)
     assert fault is not None
     assert (fault.where, fault.what) == (gone, "t is damaged: a file is missing")
     assert delta.version(table) == 1
