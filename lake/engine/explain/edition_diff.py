@@ -1,6 +1,6 @@
 """Difference of a table between two editions: changed rows, and their causes.
 
-Needs no JVM to compare rows. Files that both editions have are skipped.
+DuckDB compares the rows, without a JVM, and skips files that both editions have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lake.store.warehouse import Location, Warehouse
 from lake.text import quoted
 
 COPY: Final = "_copy"
-"""Number of a row among those with the same key."""
+"""Column with the number of a row among those with the same key."""
 Key = tuple[Any, ...]
 Images = tuple[Values | None, Values | None]
 """A row before and after a change, with state columns."""
@@ -43,7 +43,7 @@ Images = tuple[Values | None, Values | None]
 
 @dataclass(frozen=True)
 class RowChange:
-    """`before` or `after` is None if there is no such row."""
+    """Row that differs between the editions: inserted (`before` is None), deleted (`after` is None) or updated."""
 
     change: str
     identity: Values
@@ -85,7 +85,7 @@ class TableVersions:
         return [column.name for column in self.after.columns if column.name not in self.columns.added]
 
     def narrowed(self, table: Published) -> Published:
-        """Return `table` with only common columns (VARCHAR if types differ) and unshared files."""
+        """Return `table` with the common columns (as VARCHAR if types differ) and without the common files."""
         types = {column.name: column for column in table.columns}
         retyped, shared = self.columns.retyped, {*self.before.files} & {*self.after.files}
         columns = (replace(types[name], type="VARCHAR") if name in retyped else types[name] for name in self.common)
@@ -94,7 +94,7 @@ class TableVersions:
 
 @dataclass(frozen=True)
 class EditionDiff:
-    """`sample` has rows of each kind of change; `notes` name reasons other than events."""
+    """Changes of `table`: a `sample` of rows for each kind of change, and `notes` with causes other than events."""
 
     table: str
     editions: tuple[Edition, Edition]
@@ -109,7 +109,7 @@ class EditionDiff:
         return old.cut_of(self.table), new.cut_of(self.table)
 
 
-def diff_editions(  # noqa: PLR0913 which editions, and how much
+def diff_editions(  # noqa: PLR0913 two editions of a table, and options
     project: Project,
     connect: SessionFactory | None,
     name: str,
@@ -120,7 +120,7 @@ def diff_editions(  # noqa: PLR0913 which editions, and how much
 ) -> EditionDiff:
     """Compare table `name` in two editions, with at most `limit` rows per kind of change.
 
-    Without `connect`, causes are not searched. Raises DeclarationError for an unknown edition or table.
+    Without `connect`, no causes are searched. Raises DeclarationError if an edition or its table is unknown.
     """
     settings = project.settings
     editions = get_edition(settings, old), get_edition(settings, new)
@@ -153,14 +153,14 @@ def _entry(edition: Edition, name: str) -> EditionTable:
 def _identity(
     entries: Sequence[EditionTable], declaration: Declaration | None, common: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the columns that identify a row in both editions, () if there are none."""
+    """Return the columns that identify a row in both editions; () if they differ or are not common."""
     declared = declaration.kind.identity if declaration else ()
     was, now = (tuple(entry.identity) or declared for entry in entries)
     return now if was == now and {*now} <= {*common} else ()
 
 
 def _compare(pair: TableVersions, identity: Sequence[str], limit: int) -> tuple[Counts, list[RowChange]]:
-    """Without an identity, equal rows are matched one to one."""
+    """Return counts and at most `limit` rows per kind of change. Without identity, match equal rows one to one."""
     key = identity or pair.common
     numbered = f"*, row_number() OVER (PARTITION BY {', '.join(map(quoted, key))}) AS {COPY}"
     order = ", ".join(f"coalesce(after, before).{quoted(column)}" for column in [*key, COPY])
@@ -206,7 +206,7 @@ def _notes(
         yield "its job was removed: the events behind its rows are not known"
 
 
-def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
+def find_causes(  # noqa: PLR0913, PLR0917 rows of a table in two editions, and a limit
     project: Project,
     connect: SessionFactory,
     declaration: Declaration,
@@ -214,9 +214,9 @@ def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
     keys: Sequence[Values],
     few: Few,
 ) -> tuple[list[tuple[InputCauses, ...]], list[str]]:
-    """Return the input changes between two editions that concern rows `keys` of a table, and notes on unknown ones.
+    """Return the input changes behind rows `keys` of a table, one `InputCauses` per row and input, and notes.
 
-    Each row has one `InputCauses` per input.
+    Notes name inputs whose changes are unknown.
     """
     name = declaration.name
     earlier, later = sorted(editions, key=lambda edition: edition.cut_of(name))
@@ -227,11 +227,11 @@ def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
         return [() for _ in keys], []
     cut, images = get_cut(project.settings, later.cut_of(name)), _row_images(versions, keys)
 
-    def found(session: SessionFactory) -> tuple[list[tuple[InputCauses, ...]], list[str]]:
+    def search_causes(session: SessionFactory) -> tuple[list[tuple[InputCauses, ...]], list[str]]:
         search = CauseSearch(Inputs(session, project, cut))
         return search.sides(declaration, head, images, few), search.notes
 
-    return by_either(project.settings, connect, found)
+    return by_either(project.settings, connect, search_causes)
 
 
 @dataclass(frozen=True)
@@ -243,12 +243,12 @@ class CauseSearch:
         self, declaration: Declaration, head: TableHead, rows: Sequence[Images], few: Few
     ) -> list[tuple[InputCauses, ...]]:
         frames = [self._changes(source, head) for source in declaration.inputs]
-        images = [image for of_row in rows for image in of_row if image is not None]
+        images = [image for row in rows for image in row if image is not None]
         by_image = trace_changes(self.inputs, declaration, frames, images, few) if images else [[] for _ in frames]
-        findings = [_merged_images(of_input, rows) for of_input in by_image]
+        findings = [_findings_by_row(of_input, rows) for of_input in by_image]
 
         def parents(parent: Declaration, shown: Sequence[Found]) -> list[Cause]:
-            return self._parents(parent, head, shown, few.fewer())
+            return self._parent_causes(parent, head, shown, few.fewer())
 
         return attach_causes(self.inputs, declaration, findings, parents)
 
@@ -262,7 +262,7 @@ class CauseSearch:
             self.notes.append(f"{source.name} was rebuilt in between: which of its rows changed is not known")
             return None
 
-    def _parents(self, parent: Declaration, child: TableHead, shown: Sequence[Found], few: Few) -> list[Cause]:
+    def _parent_causes(self, parent: Declaration, child: TableHead, shown: Sequence[Found], few: Few) -> list[Cause]:
         last = {key_values(version.order): version for version in shown}
         if not last:
             return []
@@ -284,14 +284,14 @@ class CauseSearch:
         return causes
 
 
-def _merged_images(findings: Sequence[Finding], rows: Sequence[Images]) -> list[Finding]:
-    """Return the different findings of each row's images, added."""
-    remaining, merged = iter(findings), []
+def _findings_by_row(findings: Sequence[Finding], rows: Sequence[Images]) -> list[Finding]:
+    """Return a finding per row: the sum of the findings of its images, equal ones counted once."""
+    remaining, by_row = iter(findings), []
     for images in rows:
         of_row = islice(remaining, sum(image is not None for image in images))
-        different = {repr(finding): finding for finding in of_row}  # by their text: NaN differs from itself
-        merged.append(sum(different.values(), Finding()))
-    return merged
+        different = {repr(finding): finding for finding in of_row}  # compared as text: NaN differs from itself
+        by_row.append(sum(different.values(), Finding()))
+    return by_row
 
 
 def _head_at(path: Address, version: int) -> TableHead | None:
