@@ -1,7 +1,7 @@
 """Origins of a field's values in a log: columns of older contracts, and members of `_extra`.
 
-A name belongs to the newest contract's field with this name or alias, else to the field that replaced the last one
-with it.
+A name in an old event belongs to the field of the newest contract that has it as name or alias. If no field has it, it
+belongs to the field that replaced the latest one with this name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lake.contracts.fields import Field
 
 
 def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
-    """Return physical columns by field name and stored type."""
+    """Return the physical columns of a log by field name and stored type."""
     physical: dict[tuple[str, str], str] = {}
     for contract in contracts:
         for field in contract.fields:
@@ -41,7 +41,7 @@ class ValueOrigin(NamedTuple):
     column: str = ""
 
     def member(self, field: Field) -> ExtraMember | None:
-        """Return the member to read as `field`; None if the column has the whole value."""
+        """Return the member of `_extra` to read as `field`; None if the column has the whole value."""
         if self.before is None:
             return ExtraMember((self.name,), field)
         return ExtraMember(self.before.names, field, self.before) if has_grown(self.before, field) else None
@@ -50,7 +50,8 @@ class ValueOrigin(NamedTuple):
 class ExtraMember(NamedTuple):
     """Member of `_extra`, under one of `names`, to be read as `field`.
 
-    If `before` is given, a column has the value, and the member only the undeclared parts: by name, index or key.
+    If `before` is given, a column has the value, and the member only the parts that `before` did not declare: by name
+    in a struct, by index in a list, by key in a map.
     """
 
     names: tuple[str, ...]
@@ -71,13 +72,13 @@ def _missing_parts(before: Field, now: Field) -> Field:
         part = _missing_parts(before.parts[0], now.parts[0])
         return Field(now.name, f"map<string,{part.type}>", parts=(part,))
     known = {part.name: part for part in before.parts}
-    grown = [part for part in now.parts if part.name not in known or has_grown(known[part.name], part)]
-    parts = tuple(_missing_parts(known[part.name], part) if part.name in known else part for part in grown)
+    new = [part for part in now.parts if part.name not in known or has_grown(known[part.name], part)]
+    parts = tuple(_missing_parts(known[part.name], part) if part.name in known else part for part in new)
     return Field(now.name, f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>", parts=parts)
 
 
 def members(contracts: Sequence[Contract]) -> Mapping[ExtraMember, frozenset[int]]:
-    """Return the members read for the newest contract, and the versions that may have them."""
+    """Return the members of `_extra` to read for the newest contract, and the contract versions that may have them."""
     found: dict[ExtraMember, set[int]] = {}
     places = origins(contracts)
     for field in contracts[-1].fields:
@@ -89,7 +90,7 @@ def members(contracts: Sequence[Contract]) -> Mapping[ExtraMember, frozenset[int
 
 
 Origins: TypeAlias = tuple[tuple[ValueOrigin, ...], ...]
-"""By contract version, in order of precedence."""
+"""Origins of a field by contract version, in order of precedence."""
 
 
 def origins(contracts: Sequence[Contract]) -> Mapping[str, Origins]:
@@ -99,7 +100,7 @@ def origins(contracts: Sequence[Contract]) -> Mapping[str, Origins]:
 @cache
 def _origins(contracts: tuple[Contract, ...]) -> Mapping[str, Origins]:
     physical, newest = columns(contracts), contracts[-1]
-    # The newest contract's field to which a name belongs; None for a name whose field was removed.
+    # Field of the newest contract to which a name belongs; None if its field was removed.
     heirs: dict[str, str | None] = {name: field.name for field in newest.fields for name in field.names}
     found = [_origins_in(newest, newest, heirs, physical)]
     for contract in contracts[-2::-1]:
@@ -133,11 +134,12 @@ def _origins_in(
 def _readable(field: Field, found: Sequence[ValueOrigin], newest: Contract) -> tuple[ValueOrigin, ...]:
     """Drop members that must not be read as `field`, and origins after a column that is never null.
 
-    Key and subject keep the value by which the event was placed. `_extra` only has members of the record itself.
+    A field of key or subject has the value that decided the event's place. `_extra` has members of the record itself
+    only, so none for a field with a path.
     """
-    columns = [origin for origin in found if origin.column]
-    if columns and field.name in {*newest.key, newest.subject}:
-        return (columns[0],)
+    stored = [origin for origin in found if origin.column]
+    if stored and field.name in {*newest.key, newest.subject}:
+        return (stored[0],)
     kept = [each for each in found if each.column or not field.path]
     for at, origin in enumerate(kept, 1):
         if origin.before and not (origin.before.nullable or origin.before.has_default or origin.contract.envelope):
@@ -146,9 +148,9 @@ def _readable(field: Field, found: Sequence[ValueOrigin], newest: Contract) -> t
 
 
 def several_names(contracts: Sequence[Contract]) -> dict[str, str]:
-    """Return text by field, such as `under A, B in version 1`, if it has several or unknown names there, else "".
+    """Return by field a text such as `under A, B in version 1`: the versions with several or unknown names of it.
 
-    Definitions have this text: if it stays, so do the values of older events.
+    The text is "" if there are none. It is part of the field's definition: values of older events change only with it.
     """
     texts = {}
     for field in contracts[-1].fields:
@@ -157,6 +159,6 @@ def several_names(contracts: Sequence[Contract]) -> dict[str, str]:
         for number, found in enumerate(origins(contracts)[field.name], 1):
             if len(found) > 1 or not known.issuperset((origin.name, bool(origin.column)) for origin in found):
                 versions.setdefault(", ".join(origin.name for origin in found), []).append(str(number))
-        told = (f"{names} in version {', '.join(some)}" for names, some in versions.items())
-        texts[field.name] = f"under {' or '.join(told)}" if versions else ""
+        parts = (f"{names} in version {', '.join(some)}" for names, some in versions.items())
+        texts[field.name] = f"under {' or '.join(parts)}" if versions else ""
     return texts
