@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lake import Latest, log, table
-from lake.lazy import DataFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @table(Latest(key="order_id", sequence="changed_at"), log("orders"))

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobs.silver.current_post import current_post
 from lake import View, table
-from lake.lazy import DataFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @table(View("post_id", identity=["post_id", "word"]), current_post)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobs.gold.post_word import post_word
 from jobs.silver.current_search import current_search
 from lake import View, table
-from lake.lazy import DataFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @table(View("word", identity=["owner", "search", "post_id"]), current_search, post_word)

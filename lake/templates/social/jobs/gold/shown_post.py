@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobs.silver.current_post import current_post
 from jobs.silver.current_profile import current_profile
 from lake import Join, table
-from lake.lazy import DataFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @table(Join("author", left="post_id", how="left"), current_post, current_profile)

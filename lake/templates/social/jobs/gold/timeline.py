@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobs.gold.timeline_entry import timeline_entry
 from lake import View, table
-from lake.lazy import DataFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @table(View("follower"), timeline_entry)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobs.gold.shown_post import shown_post
 from jobs.silver.current_follow import current_follow
 from lake import Join, table
-from lake.lazy import DataFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @table(Join("author", left="follower", right="post_id"), current_follow, shown_post)
