@@ -18,7 +18,9 @@ class LazyImport:
         if attribute.startswith("__"):
             raise AttributeError(attribute)  # pickle asks for some before __init__ has run
         module = import_module(self._module)
-        value = getattr(getattr(module, self._name) if self._name else module, attribute)
+        if self._name:  # SparkSession.builder is another one each time
+            return getattr(getattr(module, self._name), attribute)
+        value = getattr(module, attribute)
         setattr(self, attribute, value)
         return value
 

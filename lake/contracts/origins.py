@@ -24,7 +24,10 @@ def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
             if (field.name, kind) not in physical:
                 before = sum(name == field.name for name, _ in physical)
                 suffix = str(before + 1) if field.nested else re.sub(r"\W+", "_", kind).strip("_")
-                physical[field.name, kind] = f"{field.name}__{suffix}" if before else field.name
+                column = f"{field.name}__{suffix}" if before else field.name
+                while column in physical.values():  # a field with that name
+                    column += "_"
+                physical[field.name, kind] = column
     return physical
 
 

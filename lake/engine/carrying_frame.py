@@ -25,6 +25,8 @@ class CarryingFrame(DataFrame):
         frame: DataFrame = object.__getattribute__(self, "_frame")
         if name in ("select", "selectExpr"):
             return _carrying_select(frame, name)
+        if name == "transform":
+            return lambda function, *args, **kwargs: function(self, *args, **kwargs)
         value = getattr(frame, name)
         if isinstance(value, DataFrame):
             return CarryingFrame(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -149,9 +150,9 @@ def _check_same(declaration: Declaration, rows: list[dict[str, Any]], other: lis
     if declaration.parked_of is not None:
         ours, theirs = sorted(ours), sorted(theirs)
     if ours != theirs:
-        only = [row for row in ours if row not in set(theirs)] or [row for row in theirs if row not in set(ours)]
+        odd, *_ = [*(Counter(ours) - Counter(theirs)), *(Counter(theirs) - Counter(ours)), "in another order"]
         raise LawError(
-            f"{declaration.name} differs when its events come in {slices} micro-batches and other files: {only[0]}",
+            f"{declaration.name} differs when its events come in {slices} micro-batches and other files: {odd}",
             where=declaration.where,
             fix="use values of the events only; a View orders by _batch, _arrival, _bucket, _offset, in this order",
         )

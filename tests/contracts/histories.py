@@ -21,7 +21,7 @@ TYPES: Final[Mapping[str, tuple[Any, ...]]] = {
     "decimal": tuple({"type": "bytes", "logicalType": "decimal", "precision": p, "scale": 1} for p in (5, 20, 30)),
 }
 """By chain, the types of a field from the narrowest to the widest."""
-VALUES: Final = {"a": 11, "b": 1 << 40, "c": 33}
+VALUES: Final = {"a": 11, "b": 1 << 40, "c": 33, "a__bigint": 44}
 """By name, the value that a record carries under it; that of b is too large for the narrowest type."""
 ABSENT: Final = -1
 WIDEST: Final = 2

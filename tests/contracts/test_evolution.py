@@ -179,6 +179,16 @@ def test_tables_read_the_values_of_the_model_in_longer_histories(spark: SparkSes
     check_with_spark(spark, [histories.some_history(dice, dice.randint(5, 10)) for _ in range(60)], chain)
 
 
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 40))])
+def test_field_named_like_a_column_of_another_has_its_own(seed: int) -> None:
+    """A field that gets another type is stored in a new column, `a__bigint`."""
+    dice = Random(seed)
+    history = histories.some_history(dice, dice.randint(3, 6), ("a", "a__bigint"))
+    columns = [*origins.columns(contracts_of(history)).values()]
+    assert len({*columns}) == len(columns)
+    check_with_duckdb(history)
+
+
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))])
 def test_definition_of_a_field_changes_if_older_events_are_read_differently(seed: int) -> None:
     """Tables advance as long as the definition stays, so all newest versions with one must read the same values."""

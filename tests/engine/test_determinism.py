@@ -102,4 +102,5 @@ def test_carrying_frame_behaves_like_a_dataframe(spark: SparkSession) -> None:
     assert frame.columns[:2] == ["id", "size"]
     assert unwrapped(frame.unionByName(frame).select(["id"])).columns == ["id", ORDER, SIGN]
     assert unwrapped(frame.sparkSession.sql("select * from {t} where id > 1", t=frame)).columns == frame.columns
+    assert unwrapped(frame.transform(lambda rows, *names: rows.select(*names), "id")).columns == ["id", ORDER, SIGN]
     assert frame.count() == 0
