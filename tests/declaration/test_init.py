@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from lake.ops import scaffold
 from lake.ops.scaffold import init
 from lake.testing import Lakehouse
 
@@ -29,3 +31,15 @@ def test_new_project_runs_and_passes_its_own_tests(
     assert len(tests) == number
     for test in tests:
         test(lakehouse)
+
+
+def test_templates_import_only_public_names() -> None:
+    """Their jobs are copied into users' projects."""
+    templates = Path(scaffold.__file__).parents[1] / "templates"
+    modules = {
+        node.module
+        for job in templates.glob("*/jobs/**/*.py")
+        for node in ast.walk(ast.parse(job.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert {module for module in modules if module and module.startswith("lake")} == {"lake"}

@@ -162,7 +162,7 @@ def test_table_is_not_built_or_evaluated_whole_from_a_changed_log(shop: Lakehous
 
 @pytest.mark.long
 def test_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction.FileGroup, "due", property(lambda _: True))
+    monkeypatch.setattr(compaction.FileGroup, "is_due", property(lambda _: True))
     rewrite(another_value)(largest(shop))
     told: list[str] = []
     done = maintain(shop.project, _no_spark, Policy(editions=1, days=9, size=1 << 30), told.append)
