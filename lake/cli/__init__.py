@@ -55,9 +55,6 @@ MODULES: Final = (
 COMMANDS: Final = {command: module for module, commands in MODULES for command in commands.split()}
 """{command: its module}; connectors add commands."""
 
-# Imports of every command that starts Spark; they take a second or two.
-SPARK_IMPORTS = ("lake.project.project",)
-
 MAX_INTEGER = 2**63 - 1
 
 ARROW_POOL = ("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -163,8 +160,7 @@ class Shell:
         """Import what Spark needs; commands that may start Spark call this first."""
         self._show()
         with step("load", "Headwater and Spark's client"):
-            for module in SPARK_IMPORTS:
-                import_module(module)
+            import_module("lake.project.project")
 
     def load_project(self) -> Project:
         from lake.project.project import load

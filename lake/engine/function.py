@@ -12,6 +12,7 @@ from typing import Final
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, in_log_order, visible, with_one_zero
+from lake.kinds.grouped_map import arrow_schema
 from lake.lazy import DataFrame, F
 from lake.project.declaration import Declaration
 from lake.quality import row_conditions
@@ -140,8 +141,6 @@ def _fault_of_braces(error: Exception) -> str:
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
-    from lake.kinds.grouped_map import arrow_schema
-
     for expectation in declaration.parking:
         for column in expectation.columns or ():
             if column not in rows.columns:

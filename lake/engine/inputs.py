@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake import cost
 from lake.config import Settings
-from lake.engine import integrity
+from lake.engine import function, integrity
 from lake.engine.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
 from lake.engine.stored_rows import HIDDEN, StoredRows, event_order, ordered
 from lake.ingest import event_columns
@@ -182,8 +182,6 @@ class Inputs(StoredRows):
 
         Raises DeclarationError if the function fails or loses columns that its kind needs.
         """
-        from lake.engine import function  # which needs PySpark
-
         kind, sources = declaration.kind, declaration.inputs
         refused = [self.refusals(source) if kind.needs_refusals else None for source in sources]
         frames = [

@@ -15,7 +15,6 @@ from typing import Any
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
-from lake.lazy import pa
 from lake.sources.declared import decided_by, decider
 from lake.store import delta, duckdb_tables, quarantine, voids
 from lake.store.ledger import runs
@@ -79,10 +78,11 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
 
 
 def _rows_at(log: Log, places: Collection[Place], columns: Sequence[str]) -> list[dict[str, Any]]:
-    values = dict(zip(PLACE, zip(*places, strict=True), strict=True))
-    bounds = {name: (min(numbers), max(numbers)) for name, numbers in values.items()}
-    keys = pa.table({name: pa.array(values[name], pa.int32() if name == "_bucket" else pa.int64()) for name in PLACE})
-    rows: list[dict[str, Any]] = Scan(log.path, bounds=bounds).arrow(columns, keys=keys).to_pylist()
+    numbers = dict(zip(PLACE, zip(*places, strict=True), strict=True))
+    bounds = {name: (min(values), max(values)) for name, values in numbers.items()}
+    scan = Scan(log.path, bounds=bounds)
+    keys = scan.keys([dict(zip(PLACE, place, strict=True)) for place in places])
+    rows: list[dict[str, Any]] = scan.arrow(columns, keys=keys).to_pylist()
     return rows
 
 

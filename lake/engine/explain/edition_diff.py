@@ -35,7 +35,7 @@ from lake.store.warehouse import Location, Warehouse
 from lake.text import quoted
 
 COPY: Final = "_copy"
-"""Column with the number of a row among those with the same key."""
+"""Column with the number of a row among its equals."""
 Key = tuple[Any, ...]
 Images = tuple[Values | None, Values | None]
 """A row before and after a change, with state columns."""
@@ -161,21 +161,23 @@ def _identity(
 
 def _compare(pair: TableVersions, identity: Sequence[str], limit: int) -> tuple[Counts, list[RowChange]]:
     """Return counts and at most `limit` rows per kind of change. Without identity, match equal rows one to one."""
-    key = identity or pair.common
-    numbered = f"*, row_number() OVER (PARTITION BY {', '.join(map(quoted, key))}) AS {COPY}"
-    order = ", ".join(f"coalesce(after, before).{quoted(column)}" for column in [*key, COPY])
+    columns, key, selected = pair.common, identity, "*"
+    if not identity:
+        columns = key = [*pair.common, COPY]
+        selected = f"*, row_number() OVER (PARTITION BY {', '.join(map(quoted, pair.common))}) AS {COPY}"
+    order = ", ".join(f"coalesce(after, before).{quoted(column)}" for column in key)
     nth = f"row_number() OVER (PARTITION BY {CHANGE} ORDER BY {order})"
     with duckdb_tables.connection() as con:
         for view, table in (("old", pair.before), ("rows", pair.after)):
-            con.execute(f"CREATE TEMP VIEW {view} AS SELECT {numbered} FROM ({select(con, pair.narrowed(table))})")
-        con.execute(f"CREATE TEMP TABLE changed AS {changed_pairs([*pair.common, COPY], [*key, COPY])}")
+            con.execute(f"CREATE TEMP VIEW {view} AS SELECT {selected} FROM ({select(con, pair.narrowed(table))})")
+        con.execute(f"CREATE TEMP TABLE changed AS {changed_pairs(columns, key)}")
         counted = dict(con.sql(f"SELECT {CHANGE}, count(*) FROM changed GROUP BY ALL").fetchall())
         first = con.sql(
             f"SELECT {CHANGE}, before, after FROM changed QUALIFY {nth} <= {limit} ORDER BY {CHANGE} DESC, {nth}"
         )
         rows = first.to_arrow_table().to_pylist()
     counts = Counts(counted.get("insert", 0), counted.get("update", 0), counted.get("delete", 0))
-    return counts, [_row_change(row, key) for row in rows]
+    return counts, [_row_change(row, identity or pair.common) for row in rows]
 
 
 def _row_change(row: Mapping[str, Any], key: Sequence[str]) -> RowChange:
