@@ -58,10 +58,11 @@ def _oldest_version(path: Address, files: Collection[Address]) -> int:
     """Return the oldest version that can be read: after a truncation, that of the oldest checkpoint."""
     if commit_file(path, 0) in files:
         return 0
-    checkpoints = (
-        file.name for file in files if file.parent == path / "_delta_log" and CHECKPOINT.fullmatch(file.name)
-    )
-    return min((int(name[:20]) for name in checkpoints), default=0)
+    return min(_checkpoints(file.name for file in files if file.parent == path / "_delta_log"), default=0)
+
+
+def _checkpoints(names: Iterable[str]) -> Iterator[int]:
+    return (int(name[:20]) for name in names if CHECKPOINT.fullmatch(name))
 
 
 def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
@@ -153,8 +154,7 @@ def truncate(path: Address, *, upto: int | None = None) -> int:
     """
     log, newest = path / "_delta_log", delta.newest_checkpoint(path)
     names = [entry.name for entry in log.list()]
-    checkpoints = (int(name[:20]) for name in names if CHECKPOINT.fullmatch(name))
-    since = newest if upto is None else max(version for version in checkpoints if version <= min(upto, newest))
+    since = newest if upto is None else max(each for each in _checkpoints(names) if each <= min(upto, newest))
     durable.flush_all(path, since)
     old = [log / name for name in sorted(names, key=_version) if _version(name) < since]
     gone = [*old, *unneeded(path, keep=(), since=since, unnamed=timedelta())]
